@@ -1,0 +1,41 @@
+"""Named places where a test may kill the process, as a power cut would: no cleanup, no last word.
+
+A point does nothing unless the environment arms it: `OUTLIVE_CRASH_AT=log.before_commit` kills at the first visit,
+`log.before_commit:3` at the third. Each point has a crash test (`tests/style/test_crashpoints.py` counts them).
+"""
+
+import os
+import signal
+from enum import StrEnum
+
+
+class CrashPoint(StrEnum):
+    BLOB_BEFORE_PUT = "blob.before_put"
+    BLOB_AFTER_PUT = "blob.after_put"  # the blob is stored, the event that names it is not
+    LOG_BEFORE_COMMIT = "log.before_commit"
+    LOG_AFTER_COMMIT = "log.after_commit"  # durable, but nobody was told
+    FEED_BEFORE_PUBLISH = "feed.before_publish"  # appended and acknowledged inside, followers not told
+    FEED_AFTER_PUBLISH = "feed.after_publish"
+    STEP_AFTER_START = "step.after_start"
+    STEP_AFTER_DELTA = "step.after_delta"
+    STEP_BEFORE_SEAL = "step.before_seal"
+    API_AFTER_CLAIM = "api.after_claim"  # the idempotency key is taken, nothing is done yet
+    API_BEFORE_RECORD = "api.before_record"  # done, but the answer is not recorded under the key
+    API_BEFORE_ANSWER = "api.before_answer"  # recorded, not sent
+    MIGRATE_BEFORE_COMMIT = "migrate.before_commit"
+    ENDPOINT_BEFORE_RENAME = "endpoint.before_rename"
+
+
+_VARIABLE = "OUTLIVE_CRASH_AT"
+_armed, _, _count = os.environ.get(_VARIABLE, "").partition(":")
+_visits_left = int(_count or 1)
+
+
+def reach(point: CrashPoint) -> None:
+    """Die here if this point is armed."""
+    global _visits_left
+    if point != _armed:
+        return
+    _visits_left -= 1
+    if _visits_left <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)
