@@ -1,0 +1,37 @@
+# Every verb of this repository. `make run` and `make test` set up all they need on a fresh machine.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test check fmt bench lock clean
+
+help: ## show this
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: ## start Outlive and show what it does (ARGS=--exit: leave when shown)
+	@scripts/setup run
+	@.venv/bin/outlive demo $(ARGS)
+
+test: ## everything: check, then all tests with real services (ARGS goes to pytest)
+	@scripts/setup dev
+	@scripts/check
+	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
+
+check: ## lint, types, layers, style, unit tests: under 3 minutes
+	@scripts/setup dev
+	@scripts/check
+	@.venv/bin/pytest -q tests/unit tests/style $(ARGS)
+
+fmt: ## format the code
+	@scripts/setup dev
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix --quiet .
+
+bench: ## measure, side by side in one run; tables and plots in bench/results/
+	@scripts/setup dev
+	@.venv/bin/python -m bench $(ARGS)
+
+lock: ## write the locked requirements again (UPGRADE=1: move every pin)
+	@scripts/setup dev
+	@scripts/lock
+
+clean: ## remove what set-up and tests made here (never $$OUTLIVE_HOME)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

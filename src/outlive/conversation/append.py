@@ -1,0 +1,251 @@
+"""What an append may do, and what becomes of it. Pure; the one place that assigns a seq.
+
+A backend finds the rows an append depends on (`Known`), calls `plan`, and writes what the plan says, all in one
+transaction. Several appends may be planned after each other in one transaction: each sees what the ones before did.
+
+Rules of a step (one row of `attempts` each):
+
+    attempt given      | last attempt is open       | sealed          | abandoned | none yet
+    -------------------+----------------------------+-----------------+-----------+---------------
+    older              | fenced                     | fenced          | fenced    | -
+    the same, starting | conflict (already started) | conflict        | fenced    | -
+    the same, going on | appended; a seal seals it  | conflict        | fenced    | -
+    newer, starting    | supersedes: older fenced   | conflict        | fenced    | opens
+    newer, going on    | invalid (not started)      | conflict        | fenced    | invalid
+
+The end of a turn abandons what is still open in it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from outlive.base import (
+    ConflictError,
+    ConversationId,
+    FencedError,
+    InvalidError,
+    NotFoundError,
+    OutliveError,
+    StepId,
+    TurnId,
+)
+from outlive.conversation.events import SEALS, STEP_TYPES, Event, MachineAttached, NewEvent, TurnFinished
+from outlive.conversation.log import BATCH_LIMIT, Append, Appended, ConversationState, Writer
+
+AttemptStatus = Literal["open", "sealed", "superseded", "abandoned"]
+
+
+@dataclass(slots=True)
+class Summary:
+    """The row of a conversation that an append changes."""
+
+    key: int  # the backend's own number for it
+    head: int
+    state: ConversationState
+    turn: TurnId | None
+    machine: str | None
+    archived_at: str | None
+    updated_at: str
+
+
+@dataclass(slots=True)
+class LastAttempt:
+    attempt: int
+    status: AttemptStatus
+
+
+@dataclass(slots=True)
+class Known:
+    """What a backend knows before the appends of one transaction are planned; `plan` keeps it up to date."""
+
+    summaries: dict[ConversationId, Summary] = field(default_factory=dict)
+    attempts: dict[tuple[ConversationId, StepId], LastAttempt] = field(default_factory=dict)
+    batches: dict[tuple[ConversationId, str], list[Event]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class AttemptStarted:
+    key: int
+    step: StepId
+    attempt: int
+    start: int
+    turn: TurnId | None
+
+
+@dataclass(slots=True)
+class AttemptEnded:
+    key: int
+    step: StepId
+    attempt: int
+    end: int
+    status: AttemptStatus
+
+
+@dataclass(slots=True)
+class TurnEnded:
+    """Every attempt that is still open in this conversation ends, abandoned, at `end`."""
+
+    key: int
+    end: int
+
+
+AttemptChange = AttemptStarted | AttemptEnded | TurnEnded
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a backend has to write. `changes` in this order; `touched` conversations once each, as `Known` has them."""
+
+    events: list[tuple[int, str, NewEvent, Event]] = field(default_factory=list)  # conversation key, batch key, ...
+    changes: list[AttemptChange] = field(default_factory=list)
+    touched: set[ConversationId] = field(default_factory=set)
+
+
+def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
+    """Decide on one append. Either all of it is added to `into`, or an error is returned and nothing is changed."""
+    before = known.batches.get((append.conversation, append.key))
+    if before is not None:
+        return _repeat(append, before)
+    summary = known.summaries.get(append.conversation)
+    if summary is None:
+        return NotFoundError("conversation.not_found", f"There is no conversation {append.conversation!r}.")
+    refusal = _refuse_batch(append, summary) or _refuse_writer(append, known)
+    if refusal is not None:
+        return refusal
+
+    placed: list[Event] = []
+    for new in append.events:
+        summary.head += 1
+        _fold(summary, new, append.turn)
+        placed.append(_place(new, append, summary))
+        into.events.append((summary.key, append.key, new, placed[-1]))
+        _change_attempts(new.type, append, summary, known, into)
+    into.touched.add(append.conversation)
+    known.batches[append.conversation, append.key] = placed
+    return Appended(tuple(placed), is_repeat=False)
+
+
+def _place(new: NewEvent, append: Append, summary: Summary) -> Event:
+    writer = append.writer
+    turn = summary.turn if new.type == "message.sent" else append.turn
+    return Event(
+        seq=summary.head,
+        id=new.id,
+        turn=turn,
+        step=writer.step if writer else None,
+        attempt=writer.attempt if writer else None,
+        type=new.type,
+        v=new.data.v,
+        at=new.at,
+        actor=append.actor,
+        data_json=new.data_json,
+        blob=new.blob,
+    )
+
+
+def _repeat(append: Append, before: list[Event]) -> Appended | OutliveError:
+    same = len(before) == len(append.events) and all(
+        old.type == new.type and old.data_json == new.data_json and old.blob == new.blob
+        for old, new in zip(before, append.events, strict=True)
+    )
+    if not same:
+        return ConflictError(
+            "append.key_reused", f"Batch {append.key!r} was appended before with other events; take a new key."
+        )
+    return Appended(tuple(before), is_repeat=True)
+
+
+def _refuse_batch(append: Append, summary: Summary) -> OutliveError | None:
+    types = [new.type for new in append.events]
+    if not 0 < len(types) <= BATCH_LIMIT:
+        return InvalidError("append.size", f"A batch has 1 to {BATCH_LIMIT} events; this one has {len(types)}.")
+    if "conversation.created" in types:
+        return InvalidError("append.created_twice", "conversation.created is written by create, not by append.")
+    if summary.archived_at is not None and "message.sent" in types:
+        return ConflictError(
+            "conversation.archived",
+            f"Conversation {append.conversation!r} is archived and takes no new messages; fork it to go on.",
+        )
+    if append.writer is None and not STEP_TYPES.isdisjoint(types):
+        return InvalidError("append.needs_writer", "Events of a step are appended by a writer (step, attempt, batch).")
+    return None
+
+
+def _refuse_writer(append: Append, known: Known) -> OutliveError | None:
+    writer = append.writer
+    if writer is None:
+        return None
+    if writer.attempt < 1 or writer.batch < 0:
+        return InvalidError("append.writer", f"Attempts count from 1 and batches from 0, not {writer.key!r}.")
+    types = [new.type for new in append.events]
+    if "step.started" in types[1:]:
+        return InvalidError("append.start_not_first", "step.started is the first event of an attempt's first batch.")
+    last = known.attempts.get((append.conversation, writer.step))
+    return _refuse_attempt(writer, last, is_starting=types[0] == "step.started")
+
+
+def _refuse_attempt(writer: Writer, last: LastAttempt | None, *, is_starting: bool) -> OutliveError | None:
+    not_started = InvalidError("step.not_started", f"Attempt {writer.attempt} of {writer.step!r} has not started.")
+    if last is None:
+        return None if is_starting else not_started
+    if writer.attempt < last.attempt:
+        return FencedError(
+            "step.fenced",
+            f"Attempt {writer.attempt} of {writer.step!r} is over: attempt {last.attempt} has started. Stop.",
+            attempt=last.attempt,
+        )
+    if last.status == "abandoned":
+        return FencedError("step.abandoned", f"The turn of {writer.step!r} has ended. Stop.")
+    if last.status == "sealed":
+        return ConflictError("step.sealed", f"{writer.step!r} is sealed; its result is in the log.")
+    if writer.attempt == last.attempt and is_starting:
+        return ConflictError("step.already_started", f"Attempt {writer.attempt} of {writer.step!r} started before.")
+    if writer.attempt > last.attempt and not is_starting:
+        return not_started
+    return None
+
+
+def _change_attempts(type: str, append: Append, summary: Summary, known: Known, into: Plan) -> None:
+    writer = append.writer
+    if type in ("turn.finished", "turn.interrupted"):
+        into.changes.append(TurnEnded(summary.key, summary.head))
+        for (conversation, _), last in known.attempts.items():
+            if conversation == append.conversation and last.status == "open":
+                last.status = "abandoned"
+    if writer is None:
+        return
+    at = (append.conversation, writer.step)
+    if type == "step.started":
+        older = known.attempts.get(at)
+        if older is not None:
+            into.changes.append(AttemptEnded(summary.key, writer.step, older.attempt, summary.head, "superseded"))
+        into.changes.append(AttemptStarted(summary.key, writer.step, writer.attempt, summary.head, append.turn))
+        known.attempts[at] = LastAttempt(writer.attempt, "open")
+    elif type in SEALS:
+        into.changes.append(AttemptEnded(summary.key, writer.step, writer.attempt, summary.head, "sealed"))
+        known.attempts[at].status = "sealed"
+
+
+def _fold(summary: Summary, new: NewEvent, turn: TurnId | None) -> None:
+    """What a list shows of a conversation after one more event."""
+    summary.updated_at = new.at
+    match new.type:
+        case "message.sent":
+            summary.turn = summary.turn or turn
+        case "turn.started":
+            summary.state, summary.turn = "running", turn
+        case "approval.requested":
+            summary.state = "waiting"
+        case "approval.decided":
+            summary.state = "running"
+        case "turn.finished":
+            assert isinstance(new.data, TurnFinished)
+            summary.state = "failed" if new.data.outcome == "failed" else "idle"
+            summary.turn = None
+        case "machine.attached":
+            assert isinstance(new.data, MachineAttached)
+            summary.machine = new.data.machine
+        case "conversation.archived":
+            summary.archived_at = new.at
+        case _:
+            pass

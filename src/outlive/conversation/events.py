@@ -1,0 +1,316 @@
+"""What can stand in a log: the closed, versioned union of durable events, and the envelope they are read in.
+
+Rule 1: a type name is never renamed and never changes its meaning. A changed shape is `v + 1` and an upcast
+        (`upcast.py`); every version ever written loads for ever (`tests/golden/events`).
+Rule 2: what is written is checked here, once, when it is made. What is read is passed on as the text it was stored as,
+        unless its version is old: reading is the hot path, and a reader that has to look inside asks for `typed`.
+"""
+
+import json
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+
+from outlive.base import EventId, StepId, TurnId, new_event_id
+
+SEQ_MAX = 2**32 - 1  # a log ends there: four thousand million events
+Seq = Annotated[int, Field(ge=0, le=SEQ_MAX)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class EventData(BaseModel):
+    """The part of an event that its type decides. Subclasses are the union; the table at the end closes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    type: ClassVar[str]
+    v: ClassVar[int] = 1
+
+
+class Parent(BaseModel):
+    """Where a fork left its parent: it shares all events up to and including `at`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    conversation: str
+    at: Seq
+
+
+class ConversationCreated(EventData):
+    type = "conversation.created"
+    agent: str | None = None
+    title: str | None = None
+    environment: str | None = None
+    model: str | None = None
+    metadata: dict[str, JsonValue] = {}
+    parent: Parent | None = None
+
+
+class ConversationArchived(EventData):
+    type = "conversation.archived"
+
+
+class Attachment(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str
+    media_type: str
+    size: int
+    blob: str
+
+
+class MessageSent(EventData):
+    type = "message.sent"
+    message: str
+    text: str
+    attachments: list[Attachment] = []
+    model: str | None = None
+
+
+class TurnStarted(EventData):
+    type = "turn.started"
+    agent: str
+    version: int
+    model: str
+
+
+class StepStarted(EventData):
+    type = "step.started"
+    kind: Literal["model", "tool"]
+    name: str
+
+
+class ToolCall(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    id: str
+    name: str
+    arguments: dict[str, JsonValue]
+
+
+class Usage(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class ModelResponded(EventData):
+    """Seals a model step: the whole answer, whatever of it was streamed."""
+
+    type = "model.responded"
+    text: str
+    tool_calls: list[ToolCall] = []
+    model: str
+    usage: Usage = Usage()
+    stop_reason: str = "end_turn"
+
+
+class ToolRequested(EventData):
+    type = "tool.requested"
+    call: str
+    name: str
+    arguments: dict[str, JsonValue]
+    effect: str
+
+
+class ToolFinished(EventData):
+    """Seals a tool step. `lost` means that nobody knows the outcome; it is never turned into `failed`."""
+
+    type = "tool.finished"
+    call: str
+    effect: str
+    outcome: Literal["finished", "failed", "rejected", "lost"]
+    output: str
+    exit_code: int | None = None
+    blob: str | None = None
+
+
+class ApprovalRequested(EventData):
+    type = "approval.requested"
+    approval: str
+    question: str
+    digest: str | None = None
+    expires_at: str
+
+
+class ApprovalDecided(EventData):
+    type = "approval.decided"
+    approval: str
+    decision: Literal["approve", "deny", "expired"]
+    comment: str | None = None
+
+
+class MachineAttached(EventData):
+    type = "machine.attached"
+    machine: str
+
+
+class MachineHibernated(EventData):
+    type = "machine.hibernated"
+    machine: str
+
+
+class MachineWoken(EventData):
+    type = "machine.woken"
+    machine: str
+
+
+class MachineRebooted(EventData):
+    type = "machine.rebooted"
+    machine: str
+
+
+class MachineRolledBack(EventData):
+    type = "machine.rolled_back"
+    machine: str
+    checkpoint: str
+    effects: list[str]
+
+
+class MachineLost(EventData):
+    type = "machine.lost"
+    machine: str
+
+
+class SubagentStarted(EventData):
+    type = "subagent.started"
+    conversation: str
+
+
+class SubagentFinished(EventData):
+    type = "subagent.finished"
+    conversation: str
+    outcome: str
+
+
+class ArtifactPublished(EventData):
+    type = "artifact.published"
+    artifact: str
+    title: str
+    media_type: str
+    size: int
+
+
+class TurnInterrupted(EventData):
+    type = "turn.interrupted"
+    reason: str | None = None
+
+
+class TurnFinished(EventData):
+    type = "turn.finished"
+    outcome: Literal["done", "interrupted", "failed", "out_of_budget", "waiting_expired"]
+    reason: str | None = None
+
+
+DURABLE: dict[str, type[EventData]] = {
+    cls.type: cls
+    for cls in (
+        ConversationCreated,
+        ConversationArchived,
+        MessageSent,
+        TurnStarted,
+        StepStarted,
+        ModelResponded,
+        ToolRequested,
+        ToolFinished,
+        ApprovalRequested,
+        ApprovalDecided,
+        MachineAttached,
+        MachineHibernated,
+        MachineWoken,
+        MachineRebooted,
+        MachineRolledBack,
+        MachineLost,
+        SubagentStarted,
+        SubagentFinished,
+        ArtifactPublished,
+        TurnInterrupted,
+        TurnFinished,
+    )
+}
+
+LiveType = Literal["model.delta", "tool.output", "step.rewound"]
+
+SEALS = frozenset({"model.responded", "tool.finished"})  # end a step: it is never run again
+STEP_TYPES = frozenset({"step.started", "model.responded", "tool.requested", "tool.finished"})  # need a writer
+
+
+class NewEvent:
+    """An event that is about to be appended: checked and encoded, without a place in the log yet."""
+
+    __slots__ = ("at", "blob", "data", "data_json", "id")
+
+    def __init__(self, data: EventData, at: str, id: EventId | None = None) -> None:
+        self.data = data
+        # Compact and pure ASCII: NUL and lone surrogates stay escapes, so every database can hold it.
+        self.data_json = json.dumps(data.model_dump(mode="json"), separators=(",", ":"))
+        self.at = at
+        self.id = id or new_event_id()
+        self.blob: str | None = None  # set when the payload was moved to the object store; data_json is then empty
+
+    @property
+    def type(self) -> str:
+        return self.data.type
+
+
+class Event(NamedTuple):
+    """One entry of a log, as it was stored. A tuple, because catching up makes thousands of them."""
+
+    seq: int
+    id: EventId
+    turn: TurnId | None
+    step: StepId | None
+    attempt: int | None
+    type: str
+    v: int
+    at: str
+    actor: str
+    data_json: str
+    blob: str | None  # where the payload is when it was too big for the row; then data_json is empty until inflated
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The payload, decoded. Decodes at each use: keep what you took."""
+        decoded: dict[str, Any] = json.loads(self.data_json)
+        return decoded
+
+
+class Delta(NamedTuple):
+    """A piece of live output. Goes to the feed only; may be lost; the event that seals its step has it all.
+
+    `start` is the seq of the `step.started` of its attempt: that, not the clock, says which attempt it belongs to.
+    `offset` counts the characters that this attempt streamed before it.
+    """
+
+    start: int
+    offset: int
+    turn: TurnId | None
+    step: StepId
+    attempt: int
+    type: Literal["model.delta", "tool.output"]
+    text: str
+    call: str | None
+    stream: str | None
+    at: str
+    actor: str
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.text)
+
+
+class Rewound(NamedTuple):
+    """Told to a follower in place of what it saw of a step's older attempts: forget it, `attempt` begins."""
+
+    turn: TurnId | None
+    step: StepId
+    attempt: int
+    at: str
+    actor: str
+
+
+def text_of(data: EventData) -> str | None:
+    """What a search should find an event by."""
+    match data:
+        case ConversationCreated(title=str() as title):
+            return title
+        case MessageSent(text=text) | ModelResponded(text=text):
+            return text
+        case _:
+            return None

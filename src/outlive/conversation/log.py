@@ -1,0 +1,134 @@
+"""The event log and the catalog of conversations: the ports, and the plain values that pass through them.
+
+The log is the only truth about what was said and done:
+- a batch of events is appended whole or not at all, and is durable (fsync) when `append` returns;
+- seq is dense from 1 and assigned in one place (`append.py`, inside the backend's transaction);
+- a batch has a key; the same batch again changes nothing and gets the same answer;
+- a writer of an older attempt is fenced from the moment a newer attempt has started.
+
+What an append may do is decided by the pure functions in `append.py`; a backend only finds and keeps rows.
+"""
+
+from collections.abc import Collection
+from typing import Literal, NamedTuple, Protocol
+
+from pydantic import JsonValue
+
+from outlive.base import ConversationId, StepId, TurnId
+from outlive.conversation.events import Event, NewEvent
+
+ConversationState = Literal["idle", "running", "waiting", "failed"]
+
+READ_LIMIT = 10_000  # events in one read
+BATCH_LIMIT = 1_000  # events in one batch
+
+
+class Writer(NamedTuple):
+    """Who appends for a step: one attempt of it, counting its batches from 0."""
+
+    step: StepId
+    attempt: int
+    batch: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.step}/{self.attempt}/{self.batch}"
+
+
+class Append(NamedTuple):
+    """One atomic batch. `key` makes it idempotent within its conversation (for a step: `Writer.key`)."""
+
+    conversation: ConversationId
+    events: tuple[NewEvent, ...]
+    key: str
+    actor: str
+    turn: TurnId | None = None  # for `message.sent`: the turn to open if none is open
+    writer: Writer | None = None
+
+
+class Appended(NamedTuple):
+    """What became of a batch: its events in their places. `is_repeat`: they had been there before."""
+
+    events: tuple[Event, ...]
+    is_repeat: bool
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        return tuple(event.seq for event in self.events)
+
+
+class OpenAttempt(NamedTuple):
+    """An attempt that had started and not ended at some seq."""
+
+    step: StepId
+    attempt: int
+    start: int
+    turn: TurnId | None
+
+
+class EventLog(Protocol):
+    async def append(self, append: Append) -> Appended:
+        """Append one batch, durably. Raises what `append.py` decides, or `unavailable` / `exhausted`: then nothing of
+        the batch is in the log, unless the process that called cannot know (it asks again with the same key)."""
+        ...
+
+    async def read(self, conversation: ConversationId, after: int, limit: int) -> list[Event]:
+        """Up to `limit` events with seq > `after`, in order; a fork's shared past included. Payloads that went to the
+        object store come back as references (`Event.blob`)."""
+        ...
+
+    async def head(self, conversation: ConversationId) -> int:
+        """The seq of the newest event."""
+        ...
+
+    async def heads(self, conversations: Collection[ConversationId]) -> dict[ConversationId, int]:
+        """The heads of many conversations in one look; unknown ones are left out."""
+        ...
+
+    async def open_attempts(self, conversation: ConversationId, at: int) -> list[OpenAttempt]:
+        """The attempts that were open right after event `at`."""
+        ...
+
+
+class Conversation(NamedTuple):
+    """A conversation as lists and `get` show it: what its events so far amount to."""
+
+    id: ConversationId
+    agent: str | None
+    title: str | None
+    environment: str | None
+    model: str | None
+    metadata: dict[str, JsonValue]
+    parent: tuple[ConversationId, int] | None
+    state: ConversationState
+    turn: TurnId | None
+    machine: str | None
+    head: int
+    created_by: str
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+
+
+class Catalog(Protocol):
+    async def create(self, conversation: ConversationId, created: NewEvent, actor: str) -> tuple[Conversation, Event]:
+        """Make a conversation whose first own event is `created` (a `conversation.created`).
+
+        With a parent the new one shares the parent's events up to and including `parent.at` and goes on from there.
+        Again with the same id and the same data: changes nothing, same answer; with other data: conflict. The answer's
+        event is the `conversation.created` with its place.
+        """
+        ...
+
+    async def get(self, conversation: ConversationId) -> Conversation: ...
+
+    async def list(
+        self, *, limit: int, before: ConversationId | None = None, archived: bool = False, query: str | None = None
+    ) -> list[Conversation]:
+        """Newest first, with an id smaller than `before`. `query`: those with all its words in the title or the text
+        of one message or answer (the first `SEARCHED_CHARACTERS` of it). `archived`: those that are archived
+        instead."""
+        ...
+
+
+SEARCHED_CHARACTERS = 4_096
