@@ -4,8 +4,8 @@ A position says: every durable event up to `seq` was seen, and of the steps that
 their live output. Nothing else is needed to go on, and nothing of it is kept on the server: so it never expires.
 
 On the wire it is an opaque word, `1-<tag>-<seq>[-<start>.<offset>]...`: `tag` ties it to its conversation, `start`
-names an attempt by the seq of its `step.started`. `<start>.x` says that the follower was told to forget that attempt already
-(`step.rewound`), so that a follower cut off between the rewind and the new attempt is not told twice.
+names an attempt by the seq of its `step.started`. `<start>.x` says that the follower was told to forget that attempt
+already (`step.rewound`), so that one who is cut off between the rewind and the new attempt is not told twice.
 """
 
 import re

@@ -1,0 +1,270 @@
+"""The conversation layer as the rest of the house uses it: log, catalog, blobs and feed put together.
+
+Order of an append: big payloads to the object store, then the log, then the feed. Whatever dies in between, the log has
+all of it or nothing, and a follower that was not told reads the log (`follower.py`).
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import anyio
+from pydantic import JsonValue
+
+from outlive.base import (
+    Clock,
+    ConversationId,
+    CrashPoint,
+    InvalidError,
+    MessageId,
+    OperationId,
+    TurnId,
+    derive,
+    reach,
+    to_text,
+)
+from outlive.conversation.blobs import INLINE_LIMIT, Blobs
+from outlive.conversation.events import (
+    Attachment,
+    ConversationArchived,
+    ConversationCreated,
+    Delta,
+    Event,
+    MessageSent,
+    NewEvent,
+    Parent,
+)
+from outlive.conversation.feed import Feed, Grown, Lagged, Subscription
+from outlive.conversation.follower import Follower, Frame
+from outlive.conversation.log import Append, Appended, Catalog, Conversation, EventLog
+from outlive.conversation.position import Position
+from outlive.conversation.projection import Transcript
+from outlive.conversation.upcast import upcast
+
+PAGE = 1_000  # events read at once while catching up
+_CACHED_TRANSCRIPTS = 128
+_BLOBS_AT_ONCE = 8
+
+
+class Sent(NamedTuple):
+    message: MessageId
+    turn: TurnId
+    seq: int
+
+
+class Conversations:
+    def __init__(self, log: EventLog, catalog: Catalog, blobs: Blobs, feed: Feed, clock: Clock) -> None:
+        self.clock = clock
+        self.blobs = blobs
+        self._log = log
+        self._catalog = catalog
+        self._feed = feed
+        self._transcripts: OrderedDict[ConversationId, Transcript] = OrderedDict()
+
+    # ── conversations ──
+
+    async def create(
+        self,
+        operation: OperationId,
+        *,
+        actor: str,
+        agent: str | None = None,
+        title: str | None = None,
+        environment: str | None = None,
+        model: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        parent: tuple[ConversationId, int] | None = None,
+    ) -> Conversation:
+        """Make a conversation, or fork one at `parent`. The same operation again makes no second one."""
+        created = ConversationCreated(
+            agent=agent,
+            title=title,
+            environment=environment,
+            model=model,
+            metadata=dict(metadata or {}),
+            parent=Parent(conversation=parent[0], at=parent[1]) if parent else None,
+        )
+        conversation = ConversationId(derive("conv", operation))
+        [new] = await self._spill((NewEvent(created, to_text(self.clock.now())),))
+        made, event = await self._catalog.create(conversation, new, actor)
+        self._tell(conversation, [event])
+        return made
+
+    async def get(self, conversation: ConversationId) -> Conversation:
+        return await self._catalog.get(conversation)
+
+    async def list(
+        self, *, limit: int, before: ConversationId | None = None, archived: bool = False, query: str | None = None
+    ) -> list[Conversation]:
+        return await self._catalog.list(limit=limit, before=before, archived=archived, query=query)
+
+    async def archive(self, conversation: ConversationId, *, actor: str) -> None:
+        """Hide it from lists and refuse new messages. Archiving what is archived changes nothing."""
+        if (await self._catalog.get(conversation)).archived_at is not None:
+            return
+        new = NewEvent(ConversationArchived(), to_text(self.clock.now()))
+        await self.append(Append(conversation, (new,), key="archive", actor=actor))
+
+    async def send(
+        self,
+        operation: OperationId,
+        conversation: ConversationId,
+        *,
+        actor: str,
+        text: str,
+        attachments: Sequence[Attachment] = (),
+        model: str | None = None,
+    ) -> Sent:
+        """Record a message. It joins the turn that is open, or opens one. The same operation again: the same answer."""
+        message = MessageId(derive("msg", operation))
+        data = MessageSent(message=message, text=text, attachments=[*attachments], model=model)
+        appended = await self.append(
+            Append(
+                conversation,
+                (NewEvent(data, to_text(self.clock.now())),),
+                key=f"send/{message}",
+                actor=actor,
+                turn=TurnId(derive("turn", operation)),
+            )
+        )
+        [event] = appended.events
+        assert event.turn is not None
+        return Sent(message, event.turn, event.seq)
+
+    # ── events ──
+
+    async def append(self, append: Append) -> Appended:
+        """Append one batch and tell followers. Durable when it returns."""
+        append = append._replace(events=await self._spill(append.events))
+        appended = await self._log.append(append)
+        reach(CrashPoint.FEED_BEFORE_PUBLISH)
+        self._tell(append.conversation, appended.events)
+        reach(CrashPoint.FEED_AFTER_PUBLISH)
+        return appended
+
+    def show(self, conversation: ConversationId, delta: Delta) -> None:
+        """Show live output to followers; see `writer.py`."""
+        self._feed.publish(conversation, (delta,))
+
+    async def read(self, conversation: ConversationId, after: int, limit: int) -> list[Event]:
+        """Events with seq > `after`, whole (payloads fetched from the object store) and in their present version."""
+        events = await self._log.read(conversation, after, limit)
+        if any(event.blob for event in events):
+            events = await self._inflate(events)
+        return [upcast(event) for event in events]
+
+    async def transcript(self, conversation: ConversationId) -> Transcript:
+        """What a person should read now. Kept and continued, so that asking again costs only what is new."""
+        transcript = self._transcripts.get(conversation) or Transcript()
+        while events := await self.read(conversation, transcript.head, PAGE):
+            for event in events:
+                # Somebody else may have continued the same transcript while we read.
+                if event.seq > transcript.head:
+                    transcript.fold(event)
+        if transcript.head == 0:
+            await self._catalog.get(conversation)  # says so if there is none
+        self._transcripts[conversation] = transcript
+        self._transcripts.move_to_end(conversation)
+        while len(self._transcripts) > _CACHED_TRANSCRIPTS:
+            self._transcripts.popitem(last=False)
+        return transcript
+
+    @asynccontextmanager
+    async def follow(
+        self, conversation: ConversationId, position: Position, *, deltas: bool = True
+    ) -> AsyncIterator["Following"]:
+        """Everything after `position`, then live."""
+        head = await self._log.head(conversation)
+        if position.seq > head:
+            raise InvalidError(
+                "position.ahead",
+                f"This position is beyond the end of {conversation!r}: start again without one.",
+                seq=position.seq,
+                head=head,
+            )
+        open_attempts = await self._log.open_attempts(conversation, position.seq)
+        follower = Follower(conversation, position, open_attempts, deltas=deltas)
+        async with self._feed.subscribe(conversation) as subscription:
+            yield Following(self, conversation, follower, subscription)
+
+    # ── inside ──
+
+    def _tell(self, conversation: ConversationId, events: Sequence[Event]) -> None:
+        self._feed.publish(conversation, events)
+
+    async def _spill(self, events: tuple[NewEvent, ...]) -> tuple[NewEvent, ...]:
+        for event in events:
+            if len(event.data_json) > INLINE_LIMIT:
+                event.blob = await self.blobs.put(event.data_json.encode())
+                event.data_json = ""
+        return events
+
+    async def _inflate(self, events: Sequence[Event]) -> list[Event]:
+        whole = list(events)
+        limiter = anyio.CapacityLimiter(_BLOBS_AT_ONCE)
+
+        async def fetch(index: int, event: Event, blob: str) -> None:
+            async with limiter:
+                whole[index] = event._replace(data_json=(await self.blobs.get(blob)).decode(), blob=None)
+
+        async with anyio.create_task_group() as group:
+            for index, event in enumerate(events):
+                if event.blob is not None:
+                    group.start_soon(fetch, index, event, event.blob)
+        return whole
+
+
+class Following:
+    """One follower at work: `next_frames` until it is left."""
+
+    def __init__(
+        self, conversations: Conversations, conversation: ConversationId, follower: Follower, subscription: Subscription
+    ) -> None:
+        self._conversations = conversations
+        self._conversation = conversation
+        self._follower = follower
+        self._subscription = subscription
+        self._is_caught_up = False
+
+    @property
+    def position(self) -> str:
+        return self._follower.position()
+
+    async def next_frames(self) -> list[Frame]:
+        """What comes next, in order. Empty when something came that this follower has seen or does not want."""
+        if not self._is_caught_up:
+            return await self._catch_up()
+        frames: list[Frame] = []
+        for signal in await self._subscription.receive():
+            if isinstance(signal, Lagged):
+                # The queue was emptied: the log has the events, the feed keeps the live output so far.
+                self._is_caught_up = False
+                break
+            if self._follower.is_ahead(signal):
+                frames.extend(await self._read_page())
+                if self._follower.is_ahead(signal):
+                    # More than a page behind, or a delta ran ahead of its own event's commit becoming visible.
+                    self._is_caught_up = False
+                    break
+            frames.extend(self._show(signal))
+        return frames
+
+    def _show(self, signal: Event | Delta | Grown) -> list[Frame]:
+        if isinstance(signal, Event):
+            return self._follower.event(signal)
+        if isinstance(signal, Delta):
+            frame = self._follower.delta(signal)
+            return [frame] if frame else []
+        return []
+
+    async def _catch_up(self) -> list[Frame]:
+        frames = await self._read_page()
+        if not frames:
+            self._is_caught_up = True
+            frames.extend(frame for delta in self._subscription.retained() if (frame := self._follower.delta(delta)))
+        return frames
+
+    async def _read_page(self) -> list[Frame]:
+        events = await self._conversations.read(self._conversation, self._follower.seq, PAGE)
+        return [frame for event in events for frame in self._follower.event(event)]
