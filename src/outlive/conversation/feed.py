@@ -38,7 +38,10 @@ class Subscription(Protocol):
         ...
 
     def retained(self) -> list[Delta]:
-        """The live output so far of the attempts that are open, as far as it is kept: for whoever comes late."""
+        """The live output so far of the attempts that are open, as far as it is kept: for whoever comes late.
+
+        An attempt whose end was not heard of may still be in here: the log says which are open.
+        """
         ...
 
 
