@@ -1,0 +1,76 @@
+-- Conversations, their events and attempts, and the words to find them by.
+--
+-- `place` is a conversation's key and an event's seq in one number: key << 32 | seq. So all events live in one
+-- clustered tree, those of one conversation side by side and in order, with no second index.
+
+CREATE TABLE conversations (
+    key INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    agent TEXT,
+    title TEXT,
+    environment TEXT,
+    model TEXT,
+    metadata TEXT NOT NULL,
+    parent_id TEXT,
+    parent_at INTEGER,
+    first_seq INTEGER NOT NULL, -- of its own events: 1, or one more than parent_at
+    created_by TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    archived_at TEXT
+);
+CREATE INDEX conversations_archived ON conversations (id) WHERE archived_at IS NOT NULL;
+CREATE INDEX conversations_active ON conversations (id) WHERE archived_at IS NULL;
+
+-- What every append changes, apart from what it does not: small rows, many to a page.
+CREATE TABLE summaries (
+    key INTEGER PRIMARY KEY,
+    head INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    turn TEXT,
+    machine TEXT,
+    updated_at TEXT NOT NULL
+);
+
+-- The segments of the past that a fork shares, flattened: its ancestors' own events from first_seq to last_seq.
+CREATE TABLE lineage (
+    conversation INTEGER NOT NULL,
+    first_seq INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL,
+    ancestor INTEGER NOT NULL,
+    PRIMARY KEY (conversation, first_seq)
+) WITHOUT ROWID;
+CREATE INDEX lineage_ancestor ON lineage (ancestor);
+
+CREATE TABLE events (
+    place INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
+    turn TEXT,
+    step TEXT,
+    attempt INTEGER,
+    type TEXT NOT NULL,
+    v INTEGER NOT NULL,
+    at TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    data TEXT NOT NULL,
+    blob TEXT, -- where the payload is when it was too big; data is then empty
+    batch TEXT, -- on the first event of a batch: its key ...
+    batch_size INTEGER -- ... and how many events it has
+);
+CREATE UNIQUE INDEX events_batch ON events (place >> 32, batch) WHERE batch IS NOT NULL;
+
+-- One row per attempt of a step; its key is the place of its step.started. Whatever is open when an attempt starts has
+-- started at or after its `floor`: so the attempts open at any seq are found in one short range.
+CREATE TABLE attempts (
+    start INTEGER PRIMARY KEY,
+    floor INTEGER NOT NULL,
+    step TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    turn TEXT,
+    status TEXT NOT NULL,
+    end_seq INTEGER
+);
+CREATE UNIQUE INDEX attempts_step ON attempts (start >> 32, step, attempt);
+CREATE INDEX attempts_open ON attempts (start) WHERE end_seq IS NULL;
+
+-- Words come in here folded and apart (see search.py), so the tokenizer has nothing left to decide.
+CREATE VIRTUAL TABLE texts USING fts5 (words, content='', columnsize=0, detail=none, tokenize='ascii');

@@ -1,0 +1,84 @@
+"""What a plan amounts to in rows, the same for every SQL backend. Pure."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlive.conversation.append import AttemptEnded, AttemptStarted, AttemptStatus, Plan, TurnEnded
+from outlive.conversation.backends.search import words_of
+from outlive.conversation.events import text_of
+
+EventRow = list[Any]
+"""key, seq, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size"""
+
+
+def event_rows(plan: Plan) -> list[EventRow]:
+    """One row per event; the first of a batch carries its key and size, so that one look-up finds a repeat."""
+    rows: list[EventRow] = []
+    current: tuple[int, str] | None = None
+    first: EventRow = []
+    for key, batch, _, event in plan.events:
+        if (key, batch) != current:
+            current = (key, batch)
+            first = [key, *event, batch, 0]
+            rows.append(first)
+        else:
+            rows.append([key, *event, None, None])
+        first[-1] += 1
+    return rows
+
+
+def text_rows(plan: Plan) -> list[tuple[int, int, list[str]]]:
+    """Key, seq and words of each event that a search may find."""
+    rows = []
+    for key, _, new, event in plan.events:
+        text = text_of(new.data)
+        if text and (words := words_of(text)):
+            rows.append((key, event.seq, words))
+    return rows
+
+
+@dataclass(slots=True)
+class StartedRow:
+    key: int
+    step: str
+    attempt: int
+    start: int
+    floor: int  # the lowest start of what this transaction started in the conversation before
+    turn: str | None
+    status: AttemptStatus = "open"
+    end: int | None = None
+
+
+@dataclass(slots=True)
+class AttemptRows:
+    """To be written in this order. Rows in `started` are in their final state already; `ended` are attempts of earlier
+    transactions; `turns_ended` (key -> end) ends what is then still open and started before `end`."""
+
+    started: list[StartedRow] = field(default_factory=list)
+    ended: list[AttemptEnded] = field(default_factory=list)
+    turns_ended: dict[int, int] = field(default_factory=dict)
+
+
+def attempt_rows(plan: Plan) -> AttemptRows:
+    """The changes of a plan, folded: each row is written once, whatever happened to it within the transaction."""
+    rows = AttemptRows()
+    fresh: dict[tuple[int, str, int], StartedRow] = {}
+    floors: dict[int, int] = {}
+    for change in plan.changes:
+        match change:
+            case AttemptStarted(key, step, attempt, start, turn):
+                row = StartedRow(key, step, attempt, start, floors.setdefault(key, start), turn)
+                fresh[key, step, attempt] = row
+                rows.started.append(row)
+            case AttemptEnded(key, step, attempt, end, status):
+                if (known := fresh.get((key, step, attempt))) is None:
+                    rows.ended.append(change)
+                else:
+                    known.status, known.end = status, end
+            case TurnEnded(key, end):
+                # What earlier transactions left open ends with the first turn that ends in this one.
+                rows.turns_ended.setdefault(key, end)
+                for row in rows.started:
+                    if row.key == key and row.end is None:
+                        row.status, row.end = "abandoned", end
+    return rows

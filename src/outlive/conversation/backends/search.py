@@ -1,0 +1,33 @@
+"""What a search compares: the words of a text. Pure, and the same for every database.
+
+Databases get words that are already folded and apart, and queries made of such words: so they cannot disagree about
+what a word is, and nothing of their query language can be reached from outside.
+"""
+
+import re
+import unicodedata
+
+from outlive.conversation.log import SEARCHED_CHARACTERS
+
+QUERY_WORDS_LIMIT = 32
+_WORD_LIMIT = 64  # characters; longer ones are found by their beginning
+
+# Chinese and Japanese are written without spaces: there each character counts as a word.
+_ALONE = "\u2e80-\u2fff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
+
+
+def words_of(text: str) -> list[str]:
+    """The words an event is found by, each once."""
+    text = text[:SEARCHED_CHARACTERS]
+    if text.isascii():
+        folded = text.lower()
+    else:
+        decomposed = unicodedata.normalize("NFKD", text)
+        folded = "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
+    return list(dict.fromkeys(word[:_WORD_LIMIT] for word in _WORD.findall(folded)))
+
+
+def query_words(query: str) -> list[str]:
+    """The words a query asks for; the last may be the beginning of one."""
+    return words_of(query)[:QUERY_WORDS_LIMIT]

@@ -1,0 +1,132 @@
+"""The catalog of conversations in SQLite: makes them, forks them, lists them, finds them."""
+
+import json
+import sqlite3
+from typing import Any
+
+from outlive.base import ConversationId, NotFoundError
+from outlive.conversation.backends.lineage import check_created, check_same, shared_past
+from outlive.conversation.backends.search import query_words, words_of
+from outlive.conversation.backends.sqlite_log import EVENT_COLUMNS, INSERT_EVENTS, INSERT_TEXTS, segments_of
+from outlive.conversation.events import Event, NewEvent, text_of
+from outlive.conversation.log import Conversation
+from outlive.storage.sqlite import SqliteDatabase
+
+_SELECT = """
+SELECT c.id, c.agent, c.title, c.environment, c.model, c.metadata, c.parent_id, c.parent_at, s.state, s.turn,
+    s.machine, s.head, c.created_by, c.created_at, s.updated_at, c.archived_at
+FROM conversations c JOIN summaries s ON s.key = c.key
+"""
+_LIST = (
+    _SELECT
+    + """
+WHERE {archived} AND (:before IS NULL OR c.id < :before) {found} ORDER BY c.id DESC LIMIT :limit
+"""
+)
+# A fork is found by what it shares, except by its ancestors' titles (the first event of each segment).
+_FOUND = """
+AND c.key IN (
+    WITH hits AS MATERIALIZED (SELECT rowid AS place FROM texts WHERE texts MATCH :match)
+    SELECT place >> 32 FROM hits
+    UNION ALL
+    SELECT l.conversation FROM hits JOIN lineage l
+    ON l.ancestor = place >> 32 AND place & 4294967295 > l.first_seq AND place & 4294967295 <= l.last_seq
+)
+"""
+_INSERT = """
+INSERT INTO conversations (id, agent, title, environment, model, metadata, parent_id, parent_at, first_seq, created_by,
+    created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def _conversation(row: tuple[Any, ...]) -> Conversation:
+    id, agent, title, environment, model, metadata, parent, parent_at, *rest = row
+    origin = None if parent is None else (ConversationId(parent), parent_at)
+    return Conversation(id, agent, title, environment, model, json.loads(metadata), origin, *rest)
+
+
+def _get(connection: sqlite3.Connection, conversation: ConversationId) -> Conversation:
+    row = connection.execute(_SELECT + "WHERE c.id = ?", (conversation,)).fetchone()
+    if row is None:
+        raise NotFoundError("conversation.not_found", f"There is no conversation {conversation!r}.")
+    return _conversation(row)
+
+
+def _find_created(connection: sqlite3.Connection, conversation: ConversationId) -> Event | None:
+    row = connection.execute(
+        f"SELECT {EVENT_COLUMNS} FROM events "  # noqa: S608
+        "WHERE place = (SELECT key << 32 | first_seq FROM conversations WHERE id = ?)",
+        (conversation,),
+    ).fetchone()
+    return None if row is None else Event._make(row)
+
+
+def _insert(connection: sqlite3.Connection, conversation: ConversationId, created: NewEvent, actor: str) -> Event:
+    data = check_created(created)
+    shared = []
+    if data.parent is not None:
+        parent = ConversationId(data.parent.conversation)
+        shared = shared_past(parent, segments_of(connection, parent), data.parent.at)
+    seq = shared[-1].last + 1 if shared else 1
+    origin = (data.parent.conversation, data.parent.at) if data.parent else (None, None)
+    about = (data.agent, data.title, data.environment, data.model, json.dumps(data.metadata))
+    key = connection.execute(_INSERT, (conversation, *about, *origin, seq, actor, created.at)).lastrowid
+    assert key is not None
+    connection.execute(
+        "INSERT INTO summaries (key, head, state, updated_at) VALUES (?, ?, 'idle', ?)", (key, seq, created.at)
+    )
+    connection.executemany(
+        "INSERT INTO lineage (conversation, ancestor, first_seq, last_seq) VALUES (?, ?, ?, ?)",
+        [(key, *segment) for segment in shared],
+    )
+    event = Event(
+        seq, created.id, None, None, None, created.type, data.v, created.at, actor, created.data_json, created.blob
+    )
+    connection.execute(INSERT_EVENTS, (key, *event, None, None))
+    if words := words_of(text_of(data) or ""):
+        connection.execute(INSERT_TEXTS, (key, seq, " ".join(words)))
+    return event
+
+
+class SqliteCatalog:
+    """`Catalog` in the database of a `SqliteEventLog`."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+
+    async def create(self, conversation: ConversationId, created: NewEvent, actor: str) -> tuple[Conversation, Event]:
+        check_created(created)
+
+        def transaction(connection: sqlite3.Connection) -> tuple[Conversation, Event]:
+            event = _find_created(connection, conversation)
+            if event is None:
+                event = _insert(connection, conversation, created, actor)
+            else:
+                check_same(conversation, created, event.data_json, event.blob)
+            return _get(connection, conversation), event
+
+        return await self._database.write(transaction)
+
+    async def get(self, conversation: ConversationId) -> Conversation:
+        return await self._database.read(lambda connection: _get(connection, conversation))
+
+    async def list(
+        self, *, limit: int, before: ConversationId | None = None, archived: bool = False, query: str | None = None
+    ) -> list[Conversation]:
+        is_search = query is not None and not query.isspace() and query != ""
+        words = query_words(query or "")
+        if is_search and not words:
+            return []  # nothing in it that a text could have
+        # Each word in quotes is a plain word to FTS5; the last may go on.
+        match = " AND ".join(f'"{word}"' for word in words) + " *"
+        sql = _LIST.format(
+            archived="c.archived_at IS NOT NULL" if archived else "c.archived_at IS NULL",
+            found=_FOUND if is_search else "",
+        )
+        values = {"before": before, "limit": limit, "match": match}
+
+        def select(connection: sqlite3.Connection) -> list[Conversation]:
+            return [_conversation(row) for row in connection.execute(sql, values)]
+
+        return await self._database.read(select)

@@ -1,0 +1,225 @@
+"""One SQLite file, shared by several processes: its threads, its transactions, and what its errors mean here.
+
+Rule 1: every connection belongs to one thread for its whole life. One thread writes, a few read; the event loop never
+        waits for the disk.
+Rule 2: a write that was handed in runs to its end, whatever becomes of its caller: a cancelled caller leaves either the
+        whole transaction or none of it.
+Rule 3: a write has been synced to the disk when `write` returns (WAL, synchronous=FULL).
+
+Why not the generic executor: a queue and `call_soon_threadsafe` cost a third of its hop, and a write is mostly hop.
+"""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import anyio
+
+from outlive.base import BrokenError, DeadlineError, ExhaustedError, OutliveError, UnavailableError
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+WAITING_LIMIT = 4_096  # calls that wait for a thread; one more is refused (`storage.busy`)
+DEADLINE_S = 30.0  # from handing in to the answer
+JOURNAL_LIMIT = 64 * 1024 * 1024  # bytes that the WAL keeps after a checkpoint
+
+
+def to_outlive_error(error: sqlite3.Error) -> OutliveError:
+    """What an error of SQLite means to those who do not know SQLite."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    match code:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return UnavailableError("storage.locked", "The database is locked by another process; try again.")
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_TOOBIG:
+            return ExhaustedError("storage.full", f"The database cannot take more ({error}); make room on its disk.")
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return BrokenError("storage.damaged", f"The database is damaged ({error}); restore it from a copy.")
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_IOERR:
+            return UnavailableError("storage.unreachable", f"The database cannot be read or written ({error}).")
+        case _:
+            return BrokenError("storage.refused", f"The database refused a statement ({error}).")
+
+
+class _Answer:
+    """Catches whatever a piece of work ends with, so that it reaches the caller and not the thread."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> "_Answer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        if isinstance(error, sqlite3.Error):
+            mapped = to_outlive_error(error)
+            mapped.__cause__ = error
+            self.error = mapped
+        else:
+            self.error = error
+        return True
+
+    def give(self, future: "asyncio.Future[Any]") -> None:
+        if future.done():  # the caller went away
+            return
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.value)
+
+
+class _Lane:
+    """A queue, and threads with a connection each that work it off."""
+
+    def __init__(self, open_connection: Callable[[], sqlite3.Connection], threads: int, name: str) -> None:
+        self._open_connection = open_connection
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[tuple[Work[Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"{name}-{number}", daemon=True) for number in range(threads)
+        ]
+        self._waiting = 0
+        self._is_closed = False
+
+    async def open(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        for _ in self._threads:
+            await self.run(lambda connection: None)
+
+    async def run(self, work: Work[T]) -> T:
+        if self._is_closed:
+            raise UnavailableError("storage.closed", "The database was closed.")
+        if self._waiting >= WAITING_LIMIT:
+            raise ExhaustedError("storage.busy", f"{self._waiting} calls wait for the database; try again later.")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting += 1
+        self._queue.put((work, future))
+        # A timer on the future costs a fraction of a cancel scope, and this is the innermost wait of every append.
+        timer = self._loop.call_later(DEADLINE_S, _expire, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        for _ in self._threads:
+            self._queue.put(None)
+        with anyio.CancelScope(shield=True):
+            for thread in self._threads:
+                await anyio.to_thread.run_sync(thread.join, DEADLINE_S)
+
+    def _serve(self) -> None:
+        with _Answer() as opening:
+            opening.value = self._open_connection()
+        connection: sqlite3.Connection | None = opening.value
+        while (item := self._queue.get()) is not None:
+            work, future = item
+            if connection is None:
+                answer = opening
+            else:
+                with _Answer() as answer:
+                    answer.value = work(connection)
+            del work, item  # what the caller's closure holds must not live until the next one comes
+            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._give, answer, future)
+        if connection is not None:
+            connection.close()
+
+    def _give(self, answer: _Answer, future: "asyncio.Future[Any]") -> None:
+        self._waiting -= 1
+        answer.give(future)
+
+
+def _expire(future: "asyncio.Future[Any]") -> None:
+    if not future.done():
+        future.set_exception(DeadlineError("storage.slow", f"The database did not answer within {DEADLINE_S} s."))
+
+
+class SqliteDatabase:
+    """Transactions on one file. `work` runs in a thread, gets that thread's connection and must not keep it."""
+
+    def __init__(self, path: Path, writer: _Lane, readers: _Lane) -> None:
+        self.path = path
+        self._writer = writer
+        self._readers = readers
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in one transaction of its own; durable when this returns. Not undone by a cancelled caller."""
+
+        def transaction(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(connection)
+                connection.execute("COMMIT")
+                return result
+            finally:
+                if connection.in_transaction:  # something above failed
+                    connection.execute("ROLLBACK")
+
+        return await self._writer.run(transaction)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a connection that cannot write. Each statement sees the newest committed state."""
+        return await self._readers.run(work)
+
+
+def _connect(path: Path, busy_timeout_s: float, *, is_writer: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=True)
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA cache_size=-16384")
+    if is_writer:
+        connection.execute(f"PRAGMA journal_size_limit={JOURNAL_LIMIT}")
+    else:
+        connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def _enter_wal(path: Path, busy_timeout_s: float) -> None:
+    """Make the file a WAL database, once for all. Two processes that both find a new file may be told `locked` at once,
+    whatever the busy timeout: so this asks again."""
+    for attempts_left in reversed(range(100)):
+        try:
+            with closing(sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)) as connection:
+                mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            is_locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not is_locked or not attempts_left:
+                raise
+            threading.Event().wait(busy_timeout_s / 100)
+            continue
+        if mode != "wal":
+            raise BrokenError("storage.no_wal", f"{str(path)!r} is on a file system that cannot hold a WAL database.")
+        return
+
+
+@asynccontextmanager
+async def open_sqlite(path: Path, *, readers: int = 4, busy_timeout_s: float = 5.0) -> AsyncIterator[SqliteDatabase]:
+    """The database in the file `path`, made if there is none. Its threads and connections end with the context."""
+
+    def connect_writer() -> sqlite3.Connection:
+        _enter_wal(path, busy_timeout_s)
+        return _connect(path, busy_timeout_s, is_writer=True)
+
+    def connect_reader() -> sqlite3.Connection:
+        return _connect(path, busy_timeout_s, is_writer=False)
+
+    writing = _Lane(connect_writer, 1, f"{path.name}-writer")
+    reading = _Lane(connect_reader, readers, f"{path.name}-reader")
+    try:
+        await writing.open()
+        await reading.open()
+        yield SqliteDatabase(path, writing, reading)
+    finally:
+        await reading.aclose()
+        await writing.aclose()
