@@ -1,1 +1,32 @@
-"""See ARCHITECTURE.md."""
+"""The SDK: speaks to Outlive over its API, and knows nothing of the server's folders.
+
+from outlive import Client
+conversation = Client().conversations.create(title="Hello")
+for event in conversation.follow():
+    print(event)
+"""
+
+from outlive.client.client import AsyncClient
+from outlive.client.conversations import AsyncConversation, AsyncConversations
+from outlive.client.endpoint import Endpoint, find_endpoint
+from outlive.client.following import Following
+from outlive.client.sync import Client, Conversation, Conversations
+from outlive.client.view import View
+from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
+
+__all__ = [
+    "AsyncClient",
+    "AsyncConversation",
+    "AsyncConversations",
+    "Client",
+    "Conversation",
+    "ConversationFacts",
+    "Conversations",
+    "Endpoint",
+    "Event",
+    "Following",
+    "Sent",
+    "Transcript",
+    "View",
+    "find_endpoint",
+]

@@ -1,0 +1,165 @@
+"""Conversations over the API, async. The sync form (`sync.py`) runs these."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from outlive.base import NotFoundError, is_id
+from outlive.client.facts import ConversationShown
+from outlive.client.following import SILENCE_S, Following, OnLost
+from outlive.client.transport import Params, Transport
+from outlive.client.wire import (
+    ConversationFacts,
+    Event,
+    Sent,
+    Transcript,
+    event_of,
+    facts_of,
+    garbled,
+    items_of,
+)
+
+PAGE = 1_000  # events asked for at once
+LIST_PAGE = 100
+LIST_LIMIT = 100
+
+
+class AsyncConversation(ConversationShown):
+    def __init__(self, transport: Transport, facts: ConversationFacts) -> None:
+        super().__init__(facts)
+        self._transport = transport
+
+    async def refresh(self) -> "AsyncConversation":
+        """Ask the server again; returns itself."""
+        self._facts = facts_of(await self._transport.call("GET", f"/conversations/{self.id}"))
+        return self
+
+    async def send(self, text: str, *, attachments: Sequence[Mapping[str, Any]] = (), model: str | None = None) -> Sent:
+        """Send a message. It is in the log, once, when this returns."""
+        body: dict[str, Any] = {"text": text}
+        if attachments:
+            body["attachments"] = [dict(attachment) for attachment in attachments]
+        if model is not None:
+            body["model"] = model
+        answer = await self._transport.call("POST", f"/conversations/{self.id}/messages", body)
+        try:
+            return Sent(answer["message_id"], answer["turn_id"], answer["seq"])
+        except KeyError:
+            raise garbled() from None
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """The durable events with a seq greater than `after`, as far as there are any now."""
+        while True:
+            page, is_last = await self.events_page(after)
+            for event in page:
+                yield event
+            if is_last:
+                return
+            after = page[-1].seq or 0
+
+    async def events_page(self, after: int, limit: int = PAGE) -> tuple[list[Event], bool]:
+        """One page of `events`, and whether it is the last."""
+        answer = await self._transport.call(
+            "GET", f"/conversations/{self.id}/events", params={"after": after, "limit": limit}
+        )
+        events = [event_of(item) for item in items_of(answer)]
+        return events, not events or answer.get("next") is None
+
+    def follow(
+        self,
+        after: str | None = None,
+        *,
+        deltas: bool = True,
+        give_up_after_s: float | None = None,
+        silence_s: float = SILENCE_S,
+        on_lost: OnLost | None = None,
+    ) -> Following:
+        """Everything after a position (from the start without one), then live, for ever; each thing once.
+
+        Reconnects by itself. `give_up_after_s`: raise when the server could not be heard for so long.
+        """
+        return Following(
+            self._transport,
+            self.id,
+            after,
+            deltas=deltas,
+            give_up_after_s=give_up_after_s,
+            silence_s=silence_s,
+            on_lost=on_lost,
+        )
+
+    async def transcript(self) -> Transcript:
+        """What a person should read now."""
+        answer = await self._transport.call("GET", f"/conversations/{self.id}/transcript")
+        return Transcript(self.id, answer.get("head", 0), tuple(items_of(answer)))
+
+    async def fork(self, at: int | None = None, *, model: str | None = None) -> "AsyncConversation":
+        """A new conversation that shares this one's past up to event `at` (without one: all of it)."""
+        if at is None:
+            at = facts_of(await self._transport.call("GET", f"/conversations/{self.id}")).head
+        body: dict[str, Any] = {"at": at}
+        if model is not None:
+            body["model"] = model
+        answer = await self._transport.call("POST", f"/conversations/{self.id}/fork", body)
+        return AsyncConversation(self._transport, facts_of(answer))
+
+    async def archive(self) -> None:
+        """Hide it from lists. It stays readable and takes no new messages."""
+        await self._transport.call("DELETE", f"/conversations/{self.id}")
+        await self.refresh()
+
+
+Found = list[AsyncConversation]  # `list` is also a method here
+
+
+class AsyncConversations:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create(
+        self,
+        *,
+        agent: str | None = None,
+        title: str | None = None,
+        environment: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        parent: tuple[str, int] | None = None,
+    ) -> AsyncConversation:
+        """Make a conversation; with `parent` (an id and a seq) a fork."""
+        given = {"agent": agent, "title": title, "environment": environment}
+        body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if metadata is not None:
+            body["metadata"] = dict(metadata)
+        if parent is not None:
+            body["parent"] = {"conversation": parent[0], "at": parent[1]}
+        return AsyncConversation(self._transport, facts_of(await self._transport.call("POST", "/conversations", body)))
+
+    async def get(self, id: str) -> AsyncConversation:
+        answer = await self._transport.call("GET", f"/conversations/{_checked(id)}")
+        return AsyncConversation(self._transport, facts_of(answer))
+
+    async def list(self, *, limit: int | None = LIST_LIMIT, archived: bool = False) -> Found:
+        """Newest first; `archived`: those that are archived instead. `limit=None`: all there are."""
+        return await self._list({"archived": str(archived).lower()}, limit)
+
+    async def search(self, query: str, *, limit: int | None = LIST_LIMIT, archived: bool = False) -> Found:
+        """Those with all words of `query` in the title or in one message or answer, newest first."""
+        return await self._list({"archived": str(archived).lower(), "query": query}, limit)
+
+    async def _list(self, params: Params, limit: int | None) -> Found:
+        found: Found = []
+        cursor: dict[str, str] = {}
+        while limit is None or len(found) < limit:
+            size = LIST_PAGE if limit is None else min(LIST_PAGE, limit - len(found))
+            answer = await self._transport.call("GET", "/conversations", params={**params, "limit": size, **cursor})
+            found.extend(AsyncConversation(self._transport, facts_of(item)) for item in items_of(answer))
+            if not isinstance(following := answer.get("next"), str):
+                break
+            cursor = {"cursor": following}
+        return found
+
+
+def _checked(id: str) -> str:
+    # It becomes part of a path: what is no id never leaves the client.
+    if not is_id(id, "conv"):
+        raise NotFoundError("conversation.not_found", f"There is no conversation {id!r}: ids look like `conv_...`.")
+    return id

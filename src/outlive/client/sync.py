@@ -1,0 +1,197 @@
+"""The client without `async`: the same calls, run on a loop in a thread of their own.
+
+Rule 1: nothing is decided here; every method runs its async twin.
+Rule 2: a call that is interrupted (Ctrl-C) is cancelled on the loop as well: nothing goes on behind the caller's back.
+"""
+
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from outlive.base import ConflictError
+from outlive.client.client import AsyncClient
+from outlive.client.conversations import LIST_LIMIT, AsyncConversation, AsyncConversations
+from outlive.client.facts import ConversationShown
+from outlive.client.following import SILENCE_S, Following, OnLost
+from outlive.client.transport import DEADLINE_S, PATIENCE_S
+from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
+
+T = TypeVar("T")
+
+
+class Loop:
+    """An event loop in a thread. Starts when first used; ends with `close`, or when nobody has it any more.
+
+    Conversations hold it, not the client: they work on when the client they came from was forgotten.
+    """
+
+    def __init__(self, aclose: Callable[[], Awaitable[None]]) -> None:
+        self._aclose = aclose
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+        self._starting = threading.Lock()
+        self.close = weakref.finalize(self, self._stack.close)  # also at the end of the program
+
+    def run(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        async def call() -> T:
+            return await function(*args, **kwargs)
+
+        future = self._running().start_task_soon(call)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _running(self) -> BlockingPortal:
+        if not self.close.alive:
+            raise ConflictError("client.closed", "This client is closed: make a new one.")
+        with self._starting:
+            if self._portal is None:
+                self._portal = self._stack.enter_context(start_blocking_portal(name="outlive-client"))
+                self._stack.callback(self._portal.call, self._aclose)
+            return self._portal
+
+
+class Conversation(ConversationShown):
+    def __init__(self, loop: Loop, twin: AsyncConversation) -> None:
+        super().__init__(twin.facts)
+        self._loop = loop
+        self._twin = twin
+
+    @property
+    def facts(self) -> ConversationFacts:
+        return self._twin.facts
+
+    def refresh(self) -> Self:
+        """Ask the server again; returns itself."""
+        self._loop.run(self._twin.refresh)
+        return self
+
+    def send(self, text: str, *, attachments: Sequence[Mapping[str, Any]] = (), model: str | None = None) -> Sent:
+        """Send a message. It is in the log, once, when this returns."""
+        return self._loop.run(self._twin.send, text, attachments=attachments, model=model)
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """The durable events with a seq greater than `after`, as far as there are any now."""
+        is_last = False
+        while not is_last:
+            page, is_last = self._loop.run(self._twin.events_page, after)
+            yield from page
+            after = (page[-1].seq or 0) if page else after
+
+    def follow(
+        self,
+        after: str | None = None,
+        *,
+        deltas: bool = True,
+        give_up_after_s: float | None = None,
+        silence_s: float = SILENCE_S,
+        on_lost: OnLost | None = None,
+    ) -> Iterator[Event]:
+        """Everything after a position (from the start without one), then live, for ever; each thing once.
+
+        Reconnects by itself. `give_up_after_s`: raise when the server could not be heard for so long.
+        """
+        following = self._twin.follow(
+            after, deltas=deltas, give_up_after_s=give_up_after_s, silence_s=silence_s, on_lost=on_lost
+        )
+        return _events_of(self._loop, following)
+
+    def transcript(self) -> Transcript:
+        """What a person should read now."""
+        return self._loop.run(self._twin.transcript)
+
+    def fork(self, at: int | None = None, *, model: str | None = None) -> "Conversation":
+        """A new conversation that shares this one's past up to event `at` (without one: all of it)."""
+        return Conversation(self._loop, self._loop.run(self._twin.fork, at, model=model))
+
+    def archive(self) -> None:
+        """Hide it from lists. It stays readable and takes no new messages."""
+        self._loop.run(self._twin.archive)
+
+
+def _events_of(loop: Loop, following: Following) -> Iterator[Event]:
+    try:
+        while True:
+            yield from loop.run(following.next_events)
+    finally:
+        if loop.close.alive:
+            loop.run(following.aclose)
+
+
+Found = list[Conversation]  # `list` is also a method here
+
+
+class Conversations:
+    def __init__(self, loop: Loop, twin: AsyncConversations) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def create(
+        self,
+        *,
+        agent: str | None = None,
+        title: str | None = None,
+        environment: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        parent: tuple[str, int] | None = None,
+    ) -> Conversation:
+        """Make a conversation; with `parent` (an id and a seq) a fork."""
+        made = self._loop.run(
+            self._twin.create, agent=agent, title=title, environment=environment, metadata=metadata, parent=parent
+        )
+        return Conversation(self._loop, made)
+
+    def get(self, id: str) -> Conversation:
+        return Conversation(self._loop, self._loop.run(self._twin.get, id))
+
+    def list(self, *, limit: int | None = LIST_LIMIT, archived: bool = False) -> Found:
+        """Newest first; `archived`: those that are archived instead. `limit=None`: all there are."""
+        found = self._loop.run(self._twin.list, limit=limit, archived=archived)
+        return [Conversation(self._loop, each) for each in found]
+
+    def search(self, query: str, *, limit: int | None = LIST_LIMIT, archived: bool = False) -> Found:
+        """Those with all words of `query` in the title or in one message or answer, newest first."""
+        found = self._loop.run(self._twin.search, query, limit=limit, archived=archived)
+        return [Conversation(self._loop, each) for each in found]
+
+
+class Client:
+    """Speaks to the API at `url` with `token`; without them to the stack of `$OUTLIVE_URL` or `$OUTLIVE_HOME`.
+
+    May be used as a context manager; without one it is closed when it is forgotten or the program ends.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        deadline_s: float = DEADLINE_S,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._twin = AsyncClient(url, token, deadline_s=deadline_s, patience_s=patience_s)
+        self._loop = Loop(self._twin.aclose)
+        self.conversations = Conversations(self._loop, self._twin.conversations)
+
+    @property
+    def url(self) -> str:
+        return self._twin.url
+
+    def close(self) -> None:
+        """Let go of connections and the thread. Again: nothing happens."""
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,187 @@
+"""Calls to the API: each has a deadline and is made again while that may help. Httpx's errors stop in this file.
+
+A POST carries a key that this client made. Whatever happens to the connection, the call is made again with the same
+key, so the server does the thing once and answers the same.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Literal
+
+import anyio
+import httpx
+
+from outlive.base import (
+    BrokenError,
+    DeadlineError,
+    InvalidError,
+    OutliveError,
+    UnavailableError,
+    new_operation_id,
+)
+from outlive.client.endpoint import Endpoint
+from outlive.client.problems import error_of
+from outlive.client.wire import decode
+
+Method = Literal["GET", "POST", "DELETE"]
+Params = Mapping[str, str | int | bool]
+
+DEADLINE_S = 60.0  # of a call, with all its attempts
+PATIENCE_S = 10.0  # for an API that cannot be reached at all
+CONNECT_S = 5.0
+_POOL = httpx.Limits(max_connections=None, max_keepalive_connections=16)  # a follower holds a connection all its life
+_jitter = secrets.SystemRandom()
+
+
+class Backoff:
+    """How long to wait before the next attempt: 0.1 s, doubled up to 5 s, each time a random part of it."""
+
+    SHORTEST_S = 0.1
+    LONGEST_S = 5.0
+
+    def __init__(self) -> None:
+        self._next_s = self.SHORTEST_S
+
+    def reset(self) -> None:
+        self._next_s = self.SHORTEST_S
+
+    def wait_s(self, at_least_s: float | None = None) -> float:
+        wait_s = max(self.SHORTEST_S, _jitter.uniform(self._next_s / 2, self._next_s))
+        self._next_s = min(self._next_s * 2, self.LONGEST_S)
+        return max(wait_s, at_least_s or 0.0)
+
+
+class Transport:
+    def __init__(
+        self, find: Callable[[], Endpoint], *, deadline_s: float = DEADLINE_S, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._find = find
+        self._deadline_s = deadline_s
+        self._patience_s = min(patience_s, deadline_s)
+        self._endpoint = find()
+        # A proxy of the environment is for the world outside, not for this host's own loopback.
+        self._http = httpx.AsyncClient(limits=_POOL, trust_env=not self._endpoint.is_loopback)
+
+    @property
+    def url(self) -> str:
+        return self._endpoint.url
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def call(
+        self, method: Method, path: str, body: Mapping[str, Any] | None = None, params: Params | None = None
+    ) -> dict[str, Any]:
+        """The answer's JSON object, empty if there is none. Raises the server's error, or `unavailable`, `deadline`."""
+        started = time.monotonic()
+        headers: dict[str, str] = {"Idempotency-Key": new_operation_id()} if method == "POST" else {}
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        backoff = Backoff()
+        while True:
+            left_s = self._deadline_s - (time.monotonic() - started)
+            try:
+                return await self._attempt(method, path, headers, content, params, min(left_s, self._deadline_s / 3))
+            except OutliveError as error:
+                wait_s = backoff.wait_s(error.retry_after_s)
+                limit_s = self._patience_s if error.code == "api.unreachable" else self._deadline_s
+                if not may_heal(error) or time.monotonic() - started + wait_s >= limit_s:
+                    raise
+            await anyio.sleep(wait_s)
+            self.look_again()
+
+    async def open_stream(
+        self, path: str, params: Params, headers: Mapping[str, str], silence_s: float
+    ) -> httpx.Response:
+        """An answer whose body is still to come; whoever gets it closes it. Reads fail after `silence_s` of silence."""
+        timeout = httpx.Timeout(CONNECT_S, read=silence_s, write=CONNECT_S)
+        request = self._request("GET", path, {**headers, "Accept-Encoding": "identity"}, None, params, timeout)
+        with Translated(self.url):
+            response = await self._http.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    await response.aread()
+                    raise _refusal(response)
+            except BaseException:
+                await response.aclose()
+                raise
+        return response
+
+    def look_again(self) -> None:
+        """Take the endpoint from its file again: a stack that was restarted may be at another port."""
+        if self._endpoint.is_from_file:
+            # It is being restarted, or is gone: then the next attempt says so with the old address.
+            with suppress(OutliveError):
+                self._endpoint = self._find()
+
+    async def _attempt(
+        self,
+        method: Method,
+        path: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        params: Params | None,
+        within_s: float,
+    ) -> dict[str, Any]:
+        request = self._request(method, path, headers, content, params, httpx.Timeout(within_s, connect=CONNECT_S))
+        with Translated(self.url), anyio.fail_after(within_s):
+            response = await self._http.send(request)
+        if not response.is_success:
+            raise _refusal(response)
+        return decode(response.content) if response.content else {}
+
+    def _request(
+        self,
+        method: Method,
+        path: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        params: Params | None,
+        timeout: httpx.Timeout,
+    ) -> httpx.Request:
+        headers = {"Accept": "application/json", **headers}
+        if self._endpoint.token is not None:
+            headers["Authorization"] = f"Bearer {self._endpoint.token}"
+        return self._http.build_request(
+            method, f"{self.url}/v1{path}", headers=headers, content=content, params=params, timeout=timeout
+        )
+
+
+class Translated:
+    """Inside it httpx's exceptions become ours."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        match error:
+            case httpx.ConnectError() | httpx.ConnectTimeout():
+                raise UnavailableError(
+                    "api.unreachable", f"Nobody answers at {self._url}. Is the stack up? Run `outlive up`."
+                ) from error
+            case httpx.TimeoutException() | TimeoutError():
+                raise DeadlineError("api.slow", f"{self._url} did not answer in time.") from error
+            case httpx.UnsupportedProtocol() | httpx.LocalProtocolError() | httpx.InvalidURL():
+                raise InvalidError("call.malformed", f"This cannot be asked of {self._url}: {error}") from error
+            case httpx.TransportError() | httpx.StreamError():
+                raise UnavailableError("api.cut_off", f"The connection to {self._url} was lost.") from error
+            case httpx.HTTPError():
+                raise BrokenError("api.garbled", f"The answer of {self._url} makes no sense: {error}") from error
+
+
+def may_heal(error: OutliveError) -> bool:
+    """Whether the same call may work later. `exhausted` only if the server says when: most bounds stay reached."""
+    if error.code == "idempotency.in_flight":
+        return True
+    return error.is_retryable or (error.kind == "exhausted" and error.retry_after_s is not None)
+
+
+def _refusal(response: httpx.Response) -> OutliveError:
+    return error_of(response.status_code, response.content, response.headers.get("Retry-After"))
