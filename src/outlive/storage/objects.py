@@ -232,7 +232,7 @@ def _make_root(directory: Path) -> None:
         _flush_directory(directory.parent)
 
 
-async def open_objects(
+def open_objects(
     url: str | Path,
     *,
     endpoint: str | None = None,
@@ -240,16 +240,17 @@ async def open_objects(
     access_key_id: str | None = None,
     secret_access_key: str | None = None,
 ) -> ObjectStore:
-    """The store at `url`: a path or `file:///path` (made if it is absent), or `s3://bucket/prefix` (which must exist).
+    """The store at `url`: a path or `file:///path` (made if it is absent), or `s3://bucket/prefix` (which must exist:
+    ask `check`, for nothing is sent from here).
 
     For S3, what is not given is taken from where the AWS tools would (environment, instance role).
     """
     parts = urlsplit(str(url))
     if isinstance(url, Path) or not parts.scheme:
-        objects = await _open_local(Path(url))
-    elif parts.scheme == "file" and not parts.netloc and parts.path:
-        objects = await _open_local(Path(unquote(parts.path)))
-    elif parts.scheme == "s3" and parts.netloc:
+        return _open_local(Path(url))
+    if parts.scheme == "file" and not parts.netloc and parts.path:
+        return _open_local(Path(unquote(parts.path)))
+    if parts.scheme == "s3" and parts.netloc:
         config: S3Config = {"virtual_hosted_style_request": endpoint is None}
         if endpoint is not None:
             config["endpoint"] = endpoint
@@ -259,25 +260,19 @@ async def open_objects(
             config["access_key_id"] = access_key_id
         if secret_access_key is not None:
             config["secret_access_key"] = secret_access_key
-        objects = _open_s3(parts.netloc, parts.path.strip("/"), config)
-    else:
-        raise InvalidError(
-            "objects.url", f"{str(url)!r} is no object store: give a path, file:///path or s3://bucket/prefix."
-        )
-    await objects.check()
-    return objects
+        return _open_s3(parts.netloc, parts.path.strip("/"), config)
+    raise InvalidError(
+        "objects.url", f"{str(url)!r} is no object store: give a path, file:///path or s3://bucket/prefix."
+    )
 
 
-async def _open_local(path: Path) -> ObjectStore:
-    def make() -> ObjectStore:
-        root = path.absolute()
-        try:
-            _make_root(root)
-            return ObjectStore(LocalStore(root), str(root), LocalWriter(root))
-        except (OSError, BaseError) as error:
-            raise explain(error, str(root), "") from error
-
-    return await anyio.to_thread.run_sync(make)
+def _open_local(path: Path) -> ObjectStore:
+    root = path.absolute()
+    try:
+        _make_root(root)
+        return ObjectStore(LocalStore(root), str(root), LocalWriter(root))
+    except (OSError, BaseError) as error:
+        raise explain(error, str(root), "") from error
 
 
 def _open_s3(bucket: str, prefix: str, config: S3Config) -> ObjectStore:

@@ -1,0 +1,243 @@
+"""The transcript: what a person should read now, retries folded. Pure.
+
+Rule 1: a step appears once, where its first attempt started. A new attempt starts it afresh in that place, and the
+        event that seals the step replaces whatever was streamed.
+Rule 2: what was streamed and never sealed was not said. It is shown while the attempt is open, and dropped when the
+        turn ends without it or the conversation was forked away from it.
+Rule 3: live frames only ever change a step that is open. So a transcript of the log alone equals one that was fed
+        deltas and rewinds too, as soon as no step is open.
+
+Folding goes on for ever: `fold` takes the next event or live frame, `head` says where to go on. Events come from the
+beginning, in the order of their log, with their payload (one that went to the object store is brought back first).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from outlive.base import StepId
+from outlive.conversation.events import Delta, Event, Rewound
+from outlive.conversation.upcast import upcast
+
+State = Literal["open", "sealed", "abandoned"]
+StepKind = Literal["answer", "tool"]
+Json = dict[str, Any]
+
+GAP = "…"  # stands for live output that was lost on the way
+
+_NOTES = frozenset(
+    {
+        "conversation.archived",
+        "approval.requested",
+        "approval.decided",
+        "machine.attached",
+        "machine.hibernated",
+        "machine.woken",
+        "machine.rebooted",
+        "machine.rolled_back",
+        "machine.lost",
+        "subagent.started",
+        "subagent.finished",
+        "artifact.published",
+        "turn.interrupted",
+    }
+)
+
+
+@dataclass(slots=True)
+class Streamed:
+    """The live output of one attempt, as far as it came through."""
+
+    pieces: list[str] = field(default_factory=list)
+    end: int = 0  # characters that the attempt streamed up to here, those that were lost included
+
+    def add(self, delta: Delta) -> None:
+        if delta.end <= self.end:
+            return
+        if delta.offset > self.end:
+            self.pieces.append(GAP)
+        self.pieces.append(delta.text[max(0, self.end - delta.offset) :])
+        self.end = delta.end
+
+    def text(self) -> str:
+        if len(self.pieces) > 1:
+            self.pieces[:] = ["".join(self.pieces)]
+        return self.pieces[0] if self.pieces else ""
+
+
+_BLANK: dict[StepKind, Json] = {
+    "answer": {"text": "", "tool_calls": [], "model": None, "usage": None, "stop_reason": None},
+    "tool": {
+        "call": None,
+        "name": None,
+        "arguments": None,
+        "effect": None,
+        "outcome": None,
+        "output": "",
+        "exit_code": None,
+        "blob": None,
+    },
+}
+
+
+@dataclass(slots=True)
+class Step:
+    """A model or tool step as it stands."""
+
+    kind: StepKind
+    step: StepId
+    attempt: int = 0
+    attempts: int = 0  # that have started
+    at: str = ""  # of the seal; until then, of the start
+    state: State = "open"
+    seq: int | None = None  # of the seal
+    result: Json = field(default_factory=dict)  # what durable events say; the rest is as in `_BLANK`
+    heard: int = 0  # the attempt whose live output is shown; ahead of `attempt` between a rewind and the new start
+    streamed: Streamed = field(default_factory=Streamed)
+
+    def start(self, kind: StepKind, attempt: int, at: str) -> None:
+        self.kind, self.state, self.seq, self.at = kind, "open", None, at
+        self.attempt = self.heard = attempt
+        self.attempts += 1
+        self.result, self.streamed = {}, Streamed()
+
+    def seal(self, kind: StepKind, event: Event, data: Json) -> None:
+        """The whole result. Of what was there before only the tool's request stays: the seal does not repeat it."""
+        self.result = {**self.result, **data} if kind == self.kind else data
+        self.kind, self.state, self.seq, self.at = kind, "sealed", event.seq, event.at
+        self.streamed = Streamed()
+
+    def to_json(self) -> Json:
+        return {
+            "kind": self.kind,
+            "step": self.step,
+            "attempt": self.attempt,
+            "attempts": self.attempts,
+            "state": self.state,
+            "seq": self.seq,
+            "at": self.at,
+            **_BLANK[self.kind],
+            "text" if self.kind == "answer" else "output": self.streamed.text(),
+            **self.result,
+        }
+
+
+class Transcript:
+    """Items in the order a person reads them."""
+
+    __slots__ = ("_items", "_open", "_steps", "head")
+
+    def __init__(self) -> None:
+        self.head = 0  # the seq of the newest event that was folded
+        self._items: list[Json | Step] = []
+        self._steps: dict[StepId, Step] = {}
+        self._open: dict[StepId, Step] = {}
+
+    def to_json(self) -> Json:
+        return {"items": [item.to_json() if isinstance(item, Step) else item for item in self._items]}
+
+    def fold(self, happened: Event | Delta | Rewound) -> None:
+        """Take in one more event or live frame. An event that was folded before changes nothing."""
+        if isinstance(happened, Delta):
+            self._stream(happened)
+        elif isinstance(happened, Rewound):
+            self._rewind(happened)
+        elif happened.seq > self.head:
+            self._fold_event(upcast(happened))
+            self.head = happened.seq
+
+    def _stream(self, delta: Delta) -> None:
+        step = self._open.get(delta.step)
+        if step is not None and step.heard == delta.attempt:
+            step.streamed.add(delta)
+
+    def _rewind(self, rewound: Rewound) -> None:
+        step = self._open.get(rewound.step)
+        if step is not None and step.heard < rewound.attempt:
+            step.streamed = Streamed()
+            step.heard = rewound.attempt
+
+    def _fold_event(self, event: Event) -> None:
+        match event.type:
+            case "message.sent":
+                self._add_message(event)
+            case "step.started":
+                self._start(event)
+            case "model.responded":
+                self._seal(event, "answer", event.data)
+            case "tool.requested":
+                self._request(event)
+            case "tool.finished":
+                self._seal(event, "tool", event.data)
+            case "turn.finished":
+                self._abandon()
+                if (data := event.data)["outcome"] != "done":
+                    self._note(event, data)
+            case "turn.interrupted":
+                self._abandon()
+                self._note(event, event.data)
+            case "conversation.created":
+                if (data := event.data)["parent"] is not None:
+                    self._abandon()  # what was open in the parent goes on there, not here
+                    self._note(event, data)
+            case type if type in _NOTES:
+                self._note(event, event.data)
+            case _:
+                pass  # turn.started: what follows it says as much
+
+    def _add_message(self, event: Event) -> None:
+        data = event.data
+        self._items.append(
+            {
+                "kind": "message",
+                "seq": event.seq,
+                "at": event.at,
+                "actor": event.actor,
+                "message": data["message"],
+                "text": data["text"],
+                "attachments": data["attachments"],
+            }
+        )
+
+    def _note(self, event: Event, data: Json) -> None:
+        self._items.append(
+            {
+                "kind": "note",
+                "type": event.type,
+                "seq": event.seq,
+                "at": event.at,
+                "actor": event.actor,
+                "data": data,
+            }
+        )
+
+    def _start(self, event: Event) -> None:
+        data = event.data
+        assert event.step is not None
+        assert event.attempt is not None
+        kind: StepKind = "answer" if data["kind"] == "model" else "tool"
+        step = self._steps.get(event.step)
+        if step is None:
+            step = self._steps[event.step] = Step(kind, event.step)
+            self._items.append(step)
+        step.start(kind, event.attempt, event.at)
+        if kind == "tool":
+            step.result["name"] = data["name"]
+        self._open[event.step] = step
+
+    def _request(self, event: Event) -> None:
+        assert event.step is not None
+        step = self._steps[event.step]
+        if step.kind == "tool":  # in a model step the answer itself lists the calls
+            step.result |= event.data
+
+    def _seal(self, event: Event, kind: StepKind, data: Json) -> None:
+        assert event.step is not None
+        step = self._steps[event.step]
+        step.seal(kind, event, data)
+        self._open.pop(event.step, None)
+
+    def _abandon(self) -> None:
+        for step in self._open.values():
+            step.state = "abandoned"
+            step.streamed = Streamed()
+        self._open.clear()

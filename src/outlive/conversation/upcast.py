@@ -1,0 +1,62 @@
+"""Old events in today's shape, for ever. Pure.
+
+Rule 1: each function takes the data of one (type, version) to the next version. Once released it is never changed and
+        never removed; today's shape is reached by going through all that come after.
+Rule 2: an event of today's version passes untouched, without a look into its payload: that is the hot path.
+Rule 3: the union is closed. What we do not know was written by a newer Outlive, and is not guessed at.
+
+A payload that went to the object store is brought back before it comes here.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from outlive.base import BrokenError
+from outlive.conversation.events import DURABLE, Event, EventData
+
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+
+UPCASTS: dict[tuple[str, int], Upcast] = {}
+
+
+def upcast(
+    event: Event,
+    upcasts: Mapping[tuple[str, int], Upcast] = UPCASTS,
+    durable: Mapping[str, type[EventData]] = DURABLE,
+) -> Event:
+    """The same event in the version that we write today."""
+    known = durable.get(event.type)
+    if known is not None and known.v == event.v:
+        return event
+    if known is None:
+        raise BrokenError("event.unknown_type", f"Event {event.id!r} is a {event.type!r}, unknown here: {_UPGRADE}")
+    if event.v > known.v:
+        raise BrokenError(
+            "event.newer_version",
+            f"Event {event.id!r} is version {event.v} of {event.type!r}; we know {known.v}: {_UPGRADE}",
+        )
+    data = event.data
+    for version in range(event.v, known.v):
+        step = upcasts.get((event.type, version))
+        if step is None:
+            raise BrokenError("event.no_upcast", f"Nothing leads on from version {version} of {event.type!r}.")
+        data = step(data)
+    return event._replace(v=known.v, data_json=json.dumps(data, separators=(",", ":")))
+
+
+def typed(event: Event) -> EventData:
+    """The payload, decoded and checked, as the class of its type."""
+    now = upcast(event)
+    try:
+        return DURABLE[now.type].model_validate(now.data)
+    except ValueError as error:  # no JSON, or (a ValidationError) not of this shape
+        what = error.errors(include_input=False)[0]["loc"] if isinstance(error, ValidationError) else "JSON"
+        raise BrokenError(
+            "event.damaged", f"Event {event.id!r} is not a {event.type!r} of version {event.v}: see {what}."
+        ) from error
+
+
+_UPGRADE = "upgrade Outlive to read it."
