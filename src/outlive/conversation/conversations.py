@@ -39,12 +39,15 @@ from outlive.conversation.feed import Feed, Grown, Lagged, Subscription
 from outlive.conversation.follower import Follower, Frame
 from outlive.conversation.log import Append, Appended, Catalog, Conversation, EventLog
 from outlive.conversation.position import Position
-from outlive.conversation.projection import Transcript
+from outlive.conversation.projection import Transcript, fold
 from outlive.conversation.upcast import upcast
 
 PAGE = 1_000  # events read at once while catching up
 _CACHED_TRANSCRIPTS = 128
 _BLOBS_AT_ONCE = 8
+
+
+Events = list[Event]  # named here, since `Conversations.list` hides the builtin below it
 
 
 class Sent(NamedTuple):
@@ -147,7 +150,7 @@ class Conversations:
         """Show live output to followers; see `writer.py`."""
         self._feed.publish(conversation, (delta,))
 
-    async def read(self, conversation: ConversationId, after: int, limit: int) -> list[Event]:
+    async def read(self, conversation: ConversationId, after: int, limit: int) -> Events:
         """Events with seq > `after`, whole (payloads fetched from the object store) and in their present version."""
         events = await self._log.read(conversation, after, limit)
         if any(event.blob for event in events):
@@ -157,12 +160,11 @@ class Conversations:
     async def transcript(self, conversation: ConversationId) -> Transcript:
         """What a person should read now. Kept and continued, so that asking again costs only what is new."""
         transcript = self._transcripts.get(conversation) or Transcript()
-        while events := await self.read(conversation, transcript.head, PAGE):
+        while events := await self.read(conversation, transcript.seq, PAGE):
             for event in events:
-                # Somebody else may have continued the same transcript while we read.
-                if event.seq > transcript.head:
-                    transcript.fold(event)
-        if transcript.head == 0:
+                # Somebody else may have continued the same transcript while we read: fold knows what it has.
+                fold(transcript, event)
+        if transcript.seq == 0:
             await self._catalog.get(conversation)  # says so if there is none
         self._transcripts[conversation] = transcript
         self._transcripts.move_to_end(conversation)
@@ -200,7 +202,7 @@ class Conversations:
                 event.data_json = ""
         return events
 
-    async def _inflate(self, events: Sequence[Event]) -> list[Event]:
+    async def _inflate(self, events: Sequence[Event]) -> Events:
         whole = list(events)
         limiter = anyio.CapacityLimiter(_BLOBS_AT_ONCE)
 

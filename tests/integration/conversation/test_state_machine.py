@@ -1,0 +1,325 @@
+"""Random interleavings of writers, retries, zombies, crashes and readers: the log and every reader stay right.
+
+The model is the plain bookkeeping of what was acknowledged. After each run every reader is brought up to date, and
+- the log is dense, without a double, and holds exactly what was acknowledged;
+- a zombie left nothing: every refused append added no event;
+- what a reader was shown, over all its connections, is what an uninterrupted one is shown;
+- each reader's folded view equals the transcript of the log.
+"""
+
+import shutil
+import tempfile
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import anyio
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from outlive.base import (
+    ConflictError,
+    ConversationId,
+    FencedError,
+    StepId,
+    TurnId,
+    new_operation_id,
+    new_step_id,
+    new_turn_id,
+    to_text,
+)
+from outlive.conversation.conversations import Following
+from outlive.conversation.events import Delta, Event, ModelResponded, NewEvent, Rewound, TurnFinished, TurnStarted
+from outlive.conversation.follower import Follower, Frame
+from outlive.conversation.log import Append
+from outlive.conversation.position import START, parse_position
+from outlive.conversation.projection import Transcript, fold
+from outlive.conversation.writer import StepWriter, start_step
+from rooms import Room, open_embedded_room
+
+ACTOR = "prin_test"
+
+
+@dataclass
+class Step:
+    id: StepId
+    turn: TurnId
+    writers: list[StepWriter] = field(default_factory=list)
+    is_open: bool = True
+
+
+@dataclass
+class Reader:
+    """A client: what it was shown, and the position it would come back with."""
+
+    position: str | None = None
+    shown: list[Frame] = field(default_factory=list)
+    connection: AbstractAsyncContextManager[Following] | None = None
+    following: Following | None = None
+
+
+def durable(frames: list[Frame]) -> list[Event | Rewound]:
+    return [frame.body for frame in frames if not isinstance(frame.body, Delta)]
+
+
+class ConversationMachine(RuleBasedStateMachine):
+    follower_limit: ClassVar[int] = 8  # so small that slow readers really lag
+    readers = Bundle("readers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp(prefix="outlive-test-"))
+        self.portal_context = start_blocking_portal()
+        self.portal: BlockingPortal = self.portal_context.__enter__()
+        self.acknowledged: list[str] = []  # event ids, in order
+        self.steps: list[Step] = []
+        self.turn: TurnId | None = None
+        self.all_readers: list[Reader] = []
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("outlive.conversation.hub.FOLLOWER_LIMIT", self.follower_limit)
+        self._open()
+
+    # ── the house, and its crash ──
+
+    def open_room(self) -> AbstractAsyncContextManager[Room]:
+        return open_embedded_room(self.home)
+
+    def _open(self) -> None:
+        self.room_context = self.portal.wrap_async_context_manager(self.open_room())
+        self.room = self.room_context.__enter__()
+        self.conversations = self.room.conversations
+
+    @initialize()
+    def create(self) -> None:
+        conversation = self.portal.call(self._create)
+        self.conversation: ConversationId = conversation
+        self.acknowledged += [event.id for event in self._log()]
+
+    async def _create(self) -> ConversationId:
+        return (await self.conversations.create(new_operation_id(), actor=ACTOR, title="random")).id
+
+    @rule()
+    def crash(self) -> None:
+        """Everything in memory is gone, the broker too; clients come back with the position they had."""
+        for reader in self.all_readers:
+            self._disconnect(reader)
+        self.room_context.__exit__(None, None, None)
+        self._open()
+        for step in self.steps:
+            step.writers.clear()
+
+    # ── writers ──
+
+    @precondition(lambda self: self.turn is None)
+    @rule()
+    def start_turn(self) -> None:
+        self.turn = new_turn_id()
+        self._append(TurnStarted(agent="a", version=1, model="demo:"), self.turn)
+
+    @precondition(lambda self: self.turn is not None)
+    @rule()
+    def end_turn(self) -> None:
+        self._append(TurnFinished(outcome="done"), self.turn)
+        self.turn = None
+        for step in self.steps:
+            step.is_open = False
+
+    @rule(text=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5))
+    def send(self, text: str) -> None:
+        operation = new_operation_id()
+
+        async def send() -> list[int]:
+            first = await self.conversations.send(operation, self.conversation, actor=ACTOR, text=text)
+            again = await self.conversations.send(operation, self.conversation, actor=ACTOR, text=text)
+            return [first.seq, again.seq]
+
+        first, again = self.portal.call(send)
+        assert first == again == len(self.acknowledged) + 1
+        self._acknowledge_from_log(1)
+
+    @precondition(lambda self: self.turn is not None)
+    @rule()
+    def start_step(self) -> None:
+        assert self.turn is not None
+        step = Step(new_step_id(), self.turn)
+        self.steps.append(step)
+        self._start(step)
+
+    @precondition(lambda self: any(step.is_open for step in self.steps))
+    @rule(data=st.data())
+    def retry_step(self, data: st.DataObject) -> None:
+        self._start(data.draw(st.sampled_from([step for step in self.steps if step.is_open])))
+
+    @precondition(lambda self: any(step.writers for step in self.steps))
+    @rule(data=st.data(), text=st.text("abc", min_size=1, max_size=6), times=st.integers(1, 20))
+    def stream(self, data: st.DataObject, text: str, times: int) -> None:
+        """Any writer streams, zombies too."""
+        writer = data.draw(st.sampled_from([writer for step in self.steps for writer in step.writers]))
+
+        async def stream() -> None:
+            for _ in range(times):
+                writer.delta(text)
+                await anyio.lowlevel.checkpoint()
+
+        self.portal.call(stream)
+
+    @precondition(lambda self: any(step.writers for step in self.steps))
+    @rule(data=st.data())
+    def seal(self, data: st.DataObject) -> None:
+        """Any writer tries to seal: the last attempt of an open step may, everybody else is refused."""
+        step = data.draw(st.sampled_from([step for step in self.steps if step.writers]))
+        writer = data.draw(st.sampled_from(step.writers))
+        result = ModelResponded(text=f"sealed {step.id}", model="demo:")
+        if step.is_open and writer is step.writers[-1] and self._is_last(step, writer):
+            self.portal.call(writer.seal, result)
+            step.is_open = False
+            self._acknowledge_from_log(1)
+        else:
+            with pytest.raises((FencedError, ConflictError)):
+                self.portal.call(writer.seal, result)
+
+    def _is_last(self, step: Step, writer: StepWriter) -> bool:
+        starts = [event.seq for event in self._log() if event.type == "step.started" and event.step == step.id]
+        return writer.start == starts[-1]
+
+    def _start(self, step: Step) -> None:
+        attempt = 1 + sum(event.type == "step.started" and event.step == step.id for event in self._log())
+
+        async def start() -> StepWriter:
+            return await start_step(
+                self.conversations,
+                self.conversation,
+                turn=step.turn,
+                step=step.id,
+                attempt=attempt,
+                kind="model",
+                name="demo:",
+                actor=ACTOR,
+            )
+
+        step.writers.append(self.portal.call(start))
+        self._acknowledge_from_log(1)
+
+    def _append(self, data: TurnStarted | TurnFinished, turn: TurnId | None) -> None:
+        new = NewEvent(data, to_text(self.conversations.clock.now()))
+        append = Append(self.conversation, (new,), key=new.id, actor=ACTOR, turn=turn)
+
+        async def twice() -> list[bool]:
+            return [(await self.conversations.append(append)).is_repeat for _ in range(2)]
+
+        assert self.portal.call(twice) == [False, True]
+        self._acknowledge_from_log(1)
+
+    # ── readers ──
+
+    @rule(target=readers)
+    def new_reader(self) -> Reader:
+        reader = Reader()
+        self.all_readers.append(reader)
+        self._connect(reader)
+        return reader
+
+    @rule(reader=readers)
+    def reconnect(self, reader: Reader) -> None:
+        self._disconnect(reader)
+        self._connect(reader)
+
+    @rule(reader=readers)
+    def disconnect(self, reader: Reader) -> None:
+        self._disconnect(reader)
+
+    @rule(reader=readers, batches=st.integers(1, 5))
+    def read_some(self, reader: Reader, batches: int) -> None:
+        """A reader that is slow: it looks now and then."""
+
+        async def read() -> None:
+            assert reader.following is not None
+            with anyio.move_on_after(0.02):
+                for _ in range(batches):
+                    frames = await reader.following.next_frames()
+                    reader.shown += frames
+
+        if reader.following is not None:
+            self.portal.call(read)
+            reader.position = reader.shown[-1].position if reader.shown else None
+
+    @rule(reader=readers, keep=st.floats(0, 1))
+    def lose_what_was_not_processed(self, reader: Reader, keep: float) -> None:
+        """The client dies having processed only a part of what it was sent, and comes back from there."""
+        self._disconnect(reader)
+        del reader.shown[int(len(reader.shown) * keep) :]
+        reader.position = reader.shown[-1].position if reader.shown else None
+
+    def _connect(self, reader: Reader) -> None:
+        position = parse_position(self.conversation, reader.position) if reader.position else START
+        reader.connection = self.conversations.follow(self.conversation, position)
+        reader.following = self.portal.call(reader.connection.__aenter__)
+
+    def _disconnect(self, reader: Reader) -> None:
+        if reader.connection is not None:
+            self.portal.call(reader.connection.__aexit__, None, None, None)
+            reader.connection = reader.following = None
+
+    # ── what has to hold ──
+
+    def _log(self) -> list[Event]:
+        return self.portal.call(self.conversations.read, self.conversation, 0, 10_000)
+
+    def _acknowledge_from_log(self, count: int) -> None:
+        self.acknowledged += [event.id for event in self._log()[-count:]]
+
+    @invariant()
+    def the_log_holds_exactly_what_was_acknowledged(self) -> None:
+        if not self.acknowledged:
+            return
+        log = self._log()
+        assert [event.seq for event in log] == list(range(1, len(log) + 1))
+        assert [event.id for event in log] == self.acknowledged
+        assert len(set(self.acknowledged)) == len(self.acknowledged)
+
+    def teardown(self) -> None:
+        try:
+            if self.acknowledged:
+                self._check_readers()
+        finally:
+            for reader in self.all_readers:
+                self._disconnect(reader)
+            self.room_context.__exit__(None, None, None)
+            self.portal_context.__exit__(None, None, None)
+            self.patch.undo()
+            shutil.rmtree(self.home)
+
+    def _check_readers(self) -> None:
+        log = self._log()
+        uninterrupted = Follower(self.conversation, START, [])
+        expected = durable([frame for event in log for frame in uninterrupted.event(event)])
+        told = Transcript()
+        for event in log:
+            fold(told, event)
+        for reader in self.all_readers:
+            if reader.following is None:
+                self._connect(reader)
+            self.portal.call(self._bring_up_to_date, reader, len(log))
+            assert durable(reader.shown) == expected
+            assert len({frame.position for frame in reader.shown}) == len(reader.shown), "nothing is shown twice"
+            view = Transcript()
+            for frame in reader.shown:
+                fold(view, frame.body)
+            if not any(step.is_open for step in self.steps):
+                assert view.to_json() == told.to_json()
+
+    async def _bring_up_to_date(self, reader: Reader, head: int) -> None:
+        assert reader.following is not None
+        with anyio.fail_after(10):
+            while not reader.shown or parse_position(self.conversation, reader.shown[-1].position).seq < head:
+                reader.shown += await reader.following.next_frames()
+
+
+TestEmbedded = pytest.mark.timeout(300)(ConversationMachine.TestCase)
+TestEmbedded.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
