@@ -15,7 +15,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import Delta, Event
 from outlive.conversation.follower import Follower, Frame
 from outlive.conversation.position import START
-from outlive.conversation.projection import Transcript, fold
+from outlive.conversation.projection import Transcript
 from rooms import open_embedded_room
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -80,7 +80,7 @@ class Writing:
         assert [frame.body for frame in self.shown if not isinstance(frame.body, Delta)] == expected
         view = Transcript()
         for frame in self.shown:
-            fold(view, frame.body)
+            view.fold(frame.body)
         assert view.to_json() == (await self.conversations.transcript(self.conversation)).to_json()
 
 

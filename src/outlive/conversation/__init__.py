@@ -20,7 +20,7 @@ from outlive.conversation.log import (
     Writer,
 )
 from outlive.conversation.position import START, Position, format_position, parse_position, tag_of
-from outlive.conversation.projection import Transcript, fold
+from outlive.conversation.projection import Transcript
 from outlive.conversation.upcast import typed, upcast
 from outlive.conversation.writer import StepWriter, start_step
 
@@ -54,7 +54,6 @@ __all__ = [
     "StepWriter",
     "Transcript",
     "Writer",
-    "fold",
     "format_position",
     "is_blob_name",
     "parse_position",

@@ -39,7 +39,7 @@ from outlive.conversation.feed import Feed, Grown, Lagged, Subscription
 from outlive.conversation.follower import Follower, Frame
 from outlive.conversation.log import Append, Appended, Catalog, Conversation, EventLog
 from outlive.conversation.position import Position
-from outlive.conversation.projection import Transcript, fold
+from outlive.conversation.projection import Transcript
 from outlive.conversation.upcast import upcast
 
 PAGE = 1_000  # events read at once while catching up
@@ -160,11 +160,11 @@ class Conversations:
     async def transcript(self, conversation: ConversationId) -> Transcript:
         """What a person should read now. Kept and continued, so that asking again costs only what is new."""
         transcript = self._transcripts.get(conversation) or Transcript()
-        while events := await self.read(conversation, transcript.seq, PAGE):
+        while events := await self.read(conversation, transcript.head, PAGE):
             for event in events:
                 # Somebody else may have continued the same transcript while we read: fold knows what it has.
-                fold(transcript, event)
-        if transcript.seq == 0:
+                transcript.fold(event)
+        if transcript.head == 0:
             await self._catalog.get(conversation)  # says so if there is none
         self._transcripts[conversation] = transcript
         self._transcripts.move_to_end(conversation)

@@ -37,7 +37,7 @@ from outlive.conversation.events import Delta, Event, ModelResponded, NewEvent, 
 from outlive.conversation.follower import Follower, Frame
 from outlive.conversation.log import Append
 from outlive.conversation.position import START, parse_position
-from outlive.conversation.projection import Transcript, fold
+from outlive.conversation.projection import Transcript
 from outlive.conversation.writer import StepWriter, start_step
 from rooms import Room, open_embedded_room
 
@@ -299,7 +299,7 @@ class ConversationMachine(RuleBasedStateMachine):
         expected = durable([frame for event in log for frame in uninterrupted.event(event)])
         told = Transcript()
         for event in log:
-            fold(told, event)
+            told.fold(event)
         for reader in self.all_readers:
             if reader.following is None:
                 self._connect(reader)
@@ -308,7 +308,7 @@ class ConversationMachine(RuleBasedStateMachine):
             assert len({frame.position for frame in reader.shown}) == len(reader.shown), "nothing is shown twice"
             view = Transcript()
             for frame in reader.shown:
-                fold(view, frame.body)
+                view.fold(frame.body)
             if not any(step.is_open for step in self.steps):
                 assert view.to_json() == told.to_json()
 
