@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
+import anyio.abc
 
 from outlive.base import ConversationId, OutliveError
 from outlive.conversation.events import Delta, Event
@@ -55,6 +56,19 @@ class Transport(Protocol):
         ...
 
     def leave(self, conversation: ConversationId) -> None: ...
+
+
+@asynccontextmanager
+async def open_tasks() -> AsyncIterator[anyio.abc.TaskGroup]:
+    """Tasks that run beside the body and end with it. An error of the body leaves as itself, not as a group of one."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from group.exceptions[0].__cause__
 
 
 class _Queue:

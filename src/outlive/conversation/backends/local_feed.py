@@ -20,7 +20,7 @@ from outlive.base import ConversationId, InvalidError
 from outlive.conversation.backends.broker import short_address
 from outlive.conversation.backends.signals import Frames, Heard, Outbox, frame, parse, read_signals
 from outlive.conversation.feed import Signal
-from outlive.conversation.hub import FeedHub, Heads
+from outlive.conversation.hub import FeedHub, Heads, open_tasks
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_LAST_S = 1.0
@@ -38,6 +38,7 @@ class LocalTransport:
         self._outbox = Outbox()
         self._followed: set[ConversationId] = set()
         self._connection: _Connection | None = None
+        self._is_away = False  # known to be: not before the first try
         self._is_scheduled = False
         self._drained = anyio.Event()
         self.hub: FeedHub  # set right after both were made
@@ -48,7 +49,7 @@ class LocalTransport:
 
     async def flush(self) -> None:
         with anyio.move_on_after(_FLUSH_DEADLINE_S):
-            while self._connection is not None and (self._outbox or self._connection.is_paused):
+            while not self._is_away and (self._outbox or (self._connection is not None and self._connection.is_paused)):
                 self._drained = anyio.Event()
                 await self._drained.wait()
 
@@ -86,6 +87,7 @@ class LocalTransport:
 
     def lost(self) -> None:
         self._connection = None
+        self._is_away = True
         self._drained.set()
 
     async def run(self) -> None:
@@ -94,6 +96,7 @@ class LocalTransport:
         while True:
             connection = await self._connect()
             if connection is None:
+                self.lost()
                 self.hub.set_there(False)
             else:
                 started_at = anyio.current_time()
@@ -120,6 +123,7 @@ class LocalTransport:
         if connection.closed.is_set():
             return
         self._connection = connection
+        self._is_away = False
         connection.write(b"".join(_request("s", conversation) for conversation in self._followed))
         self.hub.set_there(True)
         self.send()
@@ -220,16 +224,11 @@ async def open_local_feed(socket_path: Path, heads: Heads) -> AsyncIterator[Feed
     """The feed of this process over the broker at `socket_path`, whether or not that is there yet."""
     transport = LocalTransport(socket_path)
     hub = transport.hub = FeedHub(transport, heads)
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:
         tasks.start_soon(hub.run)
         tasks.start_soon(transport.run)
         try:
             yield hub
         finally:
-            await _leave(transport)
-            tasks.cancel_scope.cancel()
-
-
-async def _leave(transport: LocalTransport) -> None:
-    with anyio.CancelScope(shield=True):
-        await transport.flush()
+            with anyio.CancelScope(shield=True):
+                await transport.flush()
