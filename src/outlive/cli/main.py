@@ -1,4 +1,66 @@
-"""x"""
+"""The command line: which commands there are, and the one place where an error becomes a message and an exit code."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+
+from outlive.base import OutliveError
+from outlive.cli import doctor, stack
+from outlive.cli.exit import EXIT_CODES, INTERRUPTED
+from outlive.cli.output import first_error, print_error
+
+_HELP = """The self-hosted runtime for cloud agents that outlive their machine, their client, their worker and their
+deploy.
+
+State lives under $OUTLIVE_HOME (default ~/.outlive). Clients take $OUTLIVE_URL and $OUTLIVE_TOKEN, else the
+endpoint.json found there. Every command takes --json.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 not found, 4 denied, 5 unavailable.
+"""
+
+# Plain help: the rich one costs three times the start of the program.
+app = typer.Typer(
+    name="outlive",
+    help=_HELP,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for module in (stack, doctor):
+    module.add_commands(app)
 
 
-def main() -> None: ...
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code."""
+    given = list(arguments) or ["--help"]
+    options = given[: given.index("--")] if "--" in given else given
+    return _guard(lambda: app(args=given, prog_name="outlive", standalone_mode=False), "--json" in options)
+
+
+def _guard(command: Callable[[], object], as_json: bool) -> int:
+    """Every error of ours ends here, as a sentence and a code. What is not ours is a bug and shows its traceback."""
+    try:
+        code = command()
+    except OutliveError as error:
+        return _fail(error, as_json)
+    except BaseExceptionGroup as group:
+        ours = first_error(group)
+        if ours is None:
+            raise
+        return _fail(ours, as_json)
+    except typer.TyperException as error:
+        print_error("invalid", "cli.usage", f"{error.format_message().rstrip('.')}. See --help.", as_json=as_json)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: OutliveError, as_json: bool) -> int:
+    print_error(error.kind, error.code, error.message, as_json=as_json)
+    return EXIT_CODES[error.kind]

@@ -1,1 +1,1 @@
-"""See ARCHITECTURE.md."""
+"""The only place that names concrete classes: settings in, ports out."""

@@ -1,0 +1,6 @@
+"""`outlive doctor`."""
+
+import typer
+
+
+def add_commands(app: typer.Typer) -> None: ...

@@ -1,0 +1,89 @@
+"""What the supervisor leaves for others to find it by: a lock that says it lives, and a record of its processes.
+
+The lock is the truth (the kernel drops it with the process); the record only says where to look. Whoever reads the
+record checks each process by pid and start (`proc.py`), so a stale one harms nobody.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from outlive.base import ConflictError
+from outlive.processes.private_file import write_private
+from outlive.processes.proc import Process, is_alive
+
+
+@dataclass(frozen=True)
+class ChildRecord:
+    name: str
+    pid: int
+    started: int
+    restarts: int
+
+
+@dataclass(frozen=True)
+class StackRecord:
+    pid: int
+    started: int
+    boot: str
+    url: str
+    tls_cert: str | None
+    children: tuple[ChildRecord, ...] = ()
+
+    @property
+    def supervisor(self) -> Process:
+        return Process(self.pid, self.started, self.boot)
+
+    @property
+    def is_running(self) -> bool:
+        return is_alive(self.supervisor)
+
+    def process_of(self, child: ChildRecord) -> Process:
+        return Process(child.pid, child.started, self.boot)
+
+
+def _path(run_path: Path) -> Path:
+    return run_path / "supervisor.json"
+
+
+def write_record(run_path: Path, record: StackRecord) -> None:
+    """Only the holder of the lock writes."""
+    write_private(_path(run_path), json.dumps(asdict(record)) + "\n")
+
+
+def read_record(run_path: Path) -> StackRecord | None:
+    try:
+        data = json.loads(_path(run_path).read_text(encoding="utf-8"))
+        children = tuple(ChildRecord(**child) for child in data.pop("children"))
+        return StackRecord(**data, children=children)
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def remove_record(run_path: Path) -> None:
+    _path(run_path).unlink(missing_ok=True)
+
+
+@contextmanager
+def hold_lock(run_path: Path) -> Iterator[None]:
+    """Be the only supervisor of this home while inside; `conflict` if another one is."""
+    # The file stays when the lock is given back: removing it would let two hold "the" lock on two files.
+    descriptor = os.open(run_path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConflictError("stack.running", _say_running(run_path)) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _say_running(run_path: Path) -> str:
+    record = read_record(run_path)
+    where = f" at {record.url} (pid {record.pid})" if record and record.is_running else ""
+    return f"Outlive is already running{where}. Stop it with: outlive down"

@@ -1,0 +1,224 @@
+"""The stack seen from outside: starting it detached, ending it, and saying how it is.
+
+Detached: the supervisor runs in a session of its own with no descriptor of the caller's. It reports once, over a pipe,
+that all is ready or why not; the end of the pipe without a report means that it died.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from outlive.base import KINDS, BrokenError, ConflictError, DeadlineError, OutliveError
+from outlive.processes import proc
+from outlive.processes.logs import rotate, tail
+from outlive.processes.probe import Health, probe, wait_until_ready
+from outlive.processes.record import StackRecord, read_record, remove_record
+from outlive.processes.supervisor import GRACE_S, LAST_LINES, Notice, environment_of
+from outlive.wiring.settings import Settings, prepare_home
+
+READY_WITHIN_S = 60.0
+_REPORT_LIMIT = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Started:
+    url: str
+    pid: int
+    was_running: bool
+
+
+# ── the supervisor's side of the pipe ──
+
+
+def report_ready(pipe: BinaryIO, notice: Notice) -> None:
+    _report(pipe, {"ready": notice.facts})
+
+
+def report_failure(pipe: BinaryIO, error: OutliveError) -> None:
+    _report(pipe, {"problem": {"kind": error.kind, "code": error.code, "detail": error.message}})
+
+
+def _report(pipe: BinaryIO, report: Mapping[str, object]) -> None:
+    if pipe.closed:
+        return
+    try:
+        pipe.write(json.dumps(report).encode() + b"\n")
+        pipe.close()
+    except BrokenPipeError:
+        pass  # whoever started us did not wait; that is no reason to stop
+
+
+# ── the caller's side ──
+
+
+def start_detached(settings: Settings, within_s: float = READY_WITHIN_S) -> Started:
+    """Start the stack and return when it is ready. If it does not get there, nothing of it is left."""
+    prepare_home(settings)
+    running = _find_running(settings)
+    if running is None:
+        try:
+            return _launch(settings, within_s)
+        except ConflictError as error:
+            # Another `up` was faster.
+            running = _find_running(settings) if error.code == "stack.running" else None
+            if running is None:
+                raise
+    health = wait_until_ready(running.url, _cert_of(running), within_s)
+    if not health.is_ready:
+        raise DeadlineError(
+            "stack.not_ready", f"Outlive is running, but not ready after {within_s:g} s: {health.detail}."
+        )
+    return Started(running.url, running.pid, was_running=True)
+
+
+def _find_running(settings: Settings) -> StackRecord | None:
+    record = read_record(settings.run_path)
+    return record if record is not None and record.is_running else None
+
+
+def _launch(settings: Settings, within_s: float) -> Started:
+    log_path = settings.logs_path / "up.log"
+    rotate(log_path, settings.supervisor.log_bytes)
+    read_fd, write_fd = os.pipe()
+    with open(read_fd, "rb") as pipe, log_path.open("ab") as log:
+        begin = log.tell()
+        try:
+            supervisor = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-P", "-m", "outlive", "up", "--report-fd", str(write_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment_of(settings),
+                pass_fds=(write_fd,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_fd)
+        try:
+            report = _await_report(pipe, within_s)
+        except BaseException:
+            # Ctrl-C here, or too late: nothing is left running.
+            _stop(supervisor)
+            raise
+    if "ready" in report:
+        # It lives on without us; Popen would complain about that when it is collected.
+        supervisor.returncode = 0
+        return Started(str(report["ready"]["url"]), int(report["ready"]["pid"]), was_running=False)
+    _stop(supervisor)
+    if "problem" in report:
+        raise _rebuild(report["problem"])
+    lines = "\n".join(f"  | {line}" for line in tail(log_path, LAST_LINES, begin))
+    raise BrokenError("stack.died", f"The supervisor died before all was ready. The last lines of {log_path}:\n{lines}")
+
+
+def _await_report(pipe: BinaryIO, within_s: float) -> dict[str, dict[str, str | int]]:
+    """The report, or an empty one if the supervisor ended without."""
+    deadline = time.monotonic() + within_s
+    received = b""
+    while not received.endswith(b"\n") and len(received) < _REPORT_LIMIT:
+        readable, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            raise DeadlineError(
+                "stack.not_ready", f"Outlive was not ready after {within_s:g} s, and was stopped. See its logs folder."
+            )
+        piece = os.read(pipe.fileno(), _REPORT_LIMIT)
+        if not piece:
+            break
+        received += piece
+    try:
+        report: dict[str, dict[str, str | int]] = json.loads(received)
+    except ValueError:
+        return {}
+    return report
+
+
+def _stop(supervisor: "subprocess.Popen[bytes]") -> None:
+    supervisor.terminate()
+    try:
+        supervisor.wait(GRACE_S + 2)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()
+
+
+def _rebuild(problem: Mapping[str, str | int]) -> OutliveError:
+    kinds = {kind.kind: kind for kind in OutliveError.__subclasses__()}
+    assert set(kinds) == set(KINDS)
+    kind = next(kinds[kind] for kind in KINDS if kind == problem["kind"])
+    return kind(str(problem["code"]), str(problem["detail"]))
+
+
+# ── ending ──
+
+
+def stop(settings: Settings) -> list[int]:
+    """End the supervisor and everything it started, also what a killed one left. Returns the pids that were alive."""
+    record = read_record(settings.run_path)
+    if record is None:
+        return []
+    children = [record.process_of(child) for child in record.children]
+    alive = [process for process in (record.supervisor, *children) if proc.is_alive(process)]
+    if record.is_running:
+        proc.send(record.supervisor, signal.SIGTERM)
+        if not proc.wait_gone([record.supervisor], GRACE_S + 5):
+            proc.send(record.supervisor, signal.SIGKILL)
+    # The supervisor may have restarted something since we looked; the record says what there is now.
+    record = read_record(settings.run_path) or record
+    orphans = [record.process_of(child) for child in record.children]
+    alive += [process for process in proc.end(orphans, grace_s=GRACE_S) if process not in alive]
+    if not record.is_running:
+        remove_record(settings.run_path)
+    return [process.pid for process in alive]
+
+
+# ── saying how it is ──
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    name: str
+    pid: int
+    is_alive: bool
+    uptime_s: float | None
+    restarts: int
+
+
+@dataclass(frozen=True)
+class StackStatus:
+    is_running: bool
+    url: str | None
+    health: Health
+    processes: tuple[ProcessStatus, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.is_running and self.health.is_ready
+
+
+def status(settings: Settings) -> StackStatus:
+    record = read_record(settings.run_path)
+    if record is None:
+        return StackStatus(False, None, Health(False, "not running"), ())
+    processes = [("supervisor", record.supervisor, 0)]
+    processes += [(child.name, record.process_of(child), child.restarts) for child in record.children]
+    shown = tuple(_status_of(name, process, restarts) for name, process, restarts in processes)
+    is_running = record.is_running
+    health = probe(record.url, _cert_of(record)) if is_running else Health(False, "not running")
+    return StackStatus(is_running, record.url if is_running else None, health, shown)
+
+
+def _status_of(name: str, process: proc.Process, restarts: int) -> ProcessStatus:
+    is_alive = proc.is_alive(process)
+    return ProcessStatus(name, process.pid, is_alive, proc.uptime_s(process) if is_alive else None, restarts)
+
+
+def _cert_of(record: StackRecord) -> Path | None:
+    return Path(record.tls_cert) if record.tls_cert else None

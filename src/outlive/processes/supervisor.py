@@ -1,0 +1,273 @@
+"""The supervisor: starts the processes of the embedded stack, restarts whichever dies, and says so.
+
+Rule 1: it holds the listening socket of the API and hands it to each API it starts. So the port stays the same and
+        stays ours, and whoever connects while the API is being restarted waits a moment instead of being refused.
+Rule 2: however it ends, its processes end: by signal when it can (`_end`), by the lifeline when it cannot.
+Rule 3: its children are in sessions of their own, so a Ctrl-C reaches only the supervisor, which ends them in order.
+What is restarted, and when it is enough, is decided in `restart.py`.
+"""
+
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import anyio.abc
+
+from outlive.base import BrokenError, OutliveError
+from outlive.processes import proc
+from outlive.processes.lifeline import Lifeline
+from outlive.processes.listen import check_address, check_certificate, listen, url_of
+from outlive.processes.logs import rotate, tail
+from outlive.processes.probe import probe
+from outlive.processes.record import ChildRecord, StackRecord, hold_lock, read_record, remove_record, write_record
+from outlive.processes.restart import GiveUp, RestartPolicy, decide_restart, say_exit
+from outlive.wiring.settings import PREFIX, Settings, prepare_home
+
+GRACE_S = 10.0  # that a process has to end in after SIGTERM: longer than the API's own bound
+LAST_LINES = 15
+_ROTATE_EVERY_S = 5.0
+_PROBE_EVERY_S = 0.05
+
+
+class Notice(NamedTuple):
+    """Something that the supervisor has to say: to a person, and to a program."""
+
+    event: str
+    text: str
+    facts: dict[str, str | int | float]
+
+
+Tell = Callable[[Notice], None]
+
+
+class Child(NamedTuple):
+    name: str
+    arguments: tuple[str, ...]
+    descriptors: tuple[int, ...]
+
+
+def supervise(settings: Settings, tell: Tell) -> None:
+    """Run the stack until a signal says stop. Raises `conflict` if one is running here or the port is taken, `broken`
+    if a process keeps dying."""
+    os.umask(0o077)
+    check_address(settings.api)
+    check_certificate(settings.api)
+    prepare_home(settings)
+    with hold_lock(settings.run_path):
+        _end_orphans(settings.run_path, tell)
+        listener = listen(settings.api)
+        lifeline = Lifeline()
+        try:
+            supervisor = Supervisor(settings, listener, lifeline, tell)
+            anyio.run(supervisor.run)
+        finally:
+            listener.close()
+            lifeline.close()
+            remove_record(settings.run_path)
+
+
+def _end_orphans(run_path: Path, tell: Tell) -> None:
+    """What a killed supervisor left behind is ending by itself; hurry it, for it may still hold the port."""
+    record = read_record(run_path)
+    if record is None:
+        return
+    for process in proc.end((record.process_of(child) for child in record.children), grace_s=GRACE_S):
+        tell(Notice("orphan_ended", f"ended what the last run left behind (pid {process.pid})", {"pid": process.pid}))
+    remove_record(run_path)
+
+
+class Supervisor:
+    def __init__(self, settings: Settings, listener: socket.socket, lifeline: Lifeline, tell: Tell) -> None:
+        self._settings = settings
+        self._tell = tell
+        self._policy = RestartPolicy(
+            settings.supervisor.restarts,
+            settings.supervisor.window_s,
+            settings.supervisor.first_delay_s,
+            settings.supervisor.max_delay_s,
+        )
+        self._url = url_of(settings.api, listener)
+        self._environment = environment_of(settings)
+        self._children = (
+            Child(
+                "api",
+                ("api", "--listen-fd", str(listener.fileno()), "--lifeline-fd", str(lifeline.read_fd)),
+                (listener.fileno(), lifeline.read_fd),
+            ),
+        )
+        self._running: dict[str, anyio.abc.Process] = {}
+        self._work = anyio.CancelScope()
+        me = proc.find(os.getpid())
+        assert me is not None
+        cert = settings.api.tls_cert
+        self._record = StackRecord(me.pid, me.started, me.boot, self._url, str(cert) if cert else None)
+
+    async def run(self) -> None:
+        write_record(self._settings.run_path, self._record)
+        failures: BaseExceptionGroup[OutliveError] | None = None
+        async with anyio.create_task_group() as outside:
+            # Outside of the work that a signal ends: a second signal is heard while the first is obeyed.
+            await outside.start(self._watch_signals)
+            try:
+                with self._work:
+                    await self._keep_all()
+            except* OutliveError as group:
+                failures = group
+            outside.cancel_scope.cancel()
+        if failures is not None:
+            raise _first(failures)
+        self._tell(Notice("stopped", "stopped", {}))
+
+    async def _keep_all(self) -> None:
+        async with anyio.create_task_group() as group:
+            for child in self._children:
+                group.start_soon(self._keep, child)
+            group.start_soon(self._say_when_ready)
+            group.start_soon(self._bound_logs)
+
+    async def _watch_signals(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        wanted = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup asks for
+            wanted.append(signal.SIGHUP)
+        with anyio.open_signal_receiver(*wanted) as signals:
+            task_status.started()
+            async for number in signals:
+                if self._work.cancel_called:
+                    for process in self._running.values():
+                        process.kill()
+                    continue
+                self._tell(Notice("stopping", f"stopping ({number.name})", {"signal": number.name}))
+                self._work.cancel()
+
+    # ── one child ──
+
+    async def _keep(self, child: Child) -> None:
+        """Start it, and start it again when it dies, until that is enough."""
+        # As many deaths as can matter: one more than are forgiven.
+        deaths: deque[float] = deque(maxlen=self._policy.restarts + 1)
+        for restarts in itertools.count():
+            exit_code = await self._run_once(child, restarts)
+            deaths.append(time.monotonic())
+            how = say_exit(exit_code)
+            decision = decide_restart(self._policy, deaths, exit_code)
+            if isinstance(decision, GiveUp):
+                raise self._last_word(child, how, decision)
+            self._tell(
+                Notice(
+                    "died",
+                    f"{child.name} died ({how}); starting it again in {decision.delay_s:g} s",
+                    {"process": child.name, "exit_code": exit_code, "delay_s": decision.delay_s},
+                )
+            )
+            await anyio.sleep(decision.delay_s)
+
+    async def _run_once(self, child: Child, restarts: int) -> int:
+        """Run it to its end and say how it ended. Whoever cancels this ends it."""
+        with anyio.CancelScope(shield=True):  # never half started
+            process = await self._start(child)
+        try:
+            self._running[child.name] = process
+            self._note(child, process.pid, restarts)
+            self._tell(
+                Notice(
+                    "started", f"{child.name} started (pid {process.pid})", {"process": child.name, "pid": process.pid}
+                )
+            )
+            return await process.wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+            del self._running[child.name]
+
+    async def _start(self, child: Child) -> anyio.abc.Process:
+        log_path = self._log_path(child)
+        rotate(log_path, self._settings.supervisor.log_bytes)
+        with log_path.open("ab") as log:
+            return await anyio.open_process(
+                # -P: a file in the present folder never stands in for a module of ours.
+                [sys.executable, "-P", "-m", "outlive", *child.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                pass_fds=child.descriptors,
+                start_new_session=True,
+            )
+
+    def _note(self, child: Child, pid: int, restarts: int) -> None:
+        found = proc.find(pid)
+        others = tuple(each for each in self._record.children if each.name != child.name)
+        mine = (ChildRecord(child.name, pid, found.started, restarts),) if found else ()
+        self._record = replace(self._record, children=others + mine)
+        write_record(self._settings.run_path, self._record)
+
+    def _last_word(self, child: Child, how: str, decision: GiveUp) -> BrokenError:
+        log_path = self._log_path(child)
+        lines = "\n".join(f"  | {line}" for line in tail(log_path, LAST_LINES))
+        return BrokenError(
+            "stack.keeps_dying",
+            f"{child.name} is not started again: {decision.reason} (last: {how}). Everything was stopped. "
+            f"The last lines of {log_path}:\n{lines}\nMend the cause and start again; outlive doctor may name it.",
+            process=child.name,
+        )
+
+    def _log_path(self, child: Child) -> Path:
+        return self._settings.logs_path / f"{child.name}.log"
+
+    # ── all of them ──
+
+    async def _say_when_ready(self) -> None:
+        while True:
+            health = await anyio.to_thread.run_sync(
+                probe, self._url, self._settings.api.tls_cert, abandon_on_cancel=True
+            )
+            if health.is_ready:
+                break
+            await anyio.sleep(_PROBE_EVERY_S)
+        self._tell(Notice("ready", f"ready at {self._url}", {"url": self._url, "pid": self._record.pid}))
+
+    async def _bound_logs(self) -> None:
+        while True:
+            await anyio.sleep(_ROTATE_EVERY_S)
+            for child in self._children:
+                rotate(self._log_path(child), self._settings.supervisor.log_bytes)
+            rotate(self._settings.logs_path / "up.log", self._settings.supervisor.log_bytes)
+
+
+async def _end(process: anyio.abc.Process) -> None:
+    """SIGTERM, a bound, SIGKILL. The process is gone when this returns."""
+    if process.returncode is not None:
+        return
+    process.terminate()
+    with anyio.move_on_after(GRACE_S):
+        await process.wait()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """What a child has to see to come to the same settings as we did, flags included. No secret is added."""
+    ours = {f"{PREFIX}HOME": str(settings.home)}
+    for name, value in settings.api.model_dump(mode="json", exclude_none=True, exclude={"token"}).items():
+        ours[f"{PREFIX}API__{name.upper()}"] = value if isinstance(value, str) else json.dumps(value)
+    return {**os.environ, **ours}
+
+
+def _first(group: BaseExceptionGroup[OutliveError]) -> OutliveError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, OutliveError)
+    return error

@@ -1,0 +1,276 @@
+"""One typed tree of settings, read once. Strongest first: flags, environment, TOML file, defaults.
+
+Rule 1: what is not known is refused, by name: a misspelt setting never silently does nothing.
+Rule 2: a secret is a `SecretStr`; no error, log line or dump made here shows one, nor a URL that may carry a password.
+Each setting is described in `docs/reference/settings.md`, and a test holds the page to this file.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from outlive.base import InvalidError
+
+PREFIX = "OUTLIVE_"
+CONFIG_VARIABLE = "OUTLIVE_CONFIG"
+HOME_VARIABLE = "OUTLIVE_HOME"
+DEFAULT_HOME = Path("~/.outlive")
+DEFAULT_PORT = 8484
+
+Tree = Mapping[str, object]
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:  # `~` of a user that has no entry in the password file, as in some containers
+        raise ValueError(f"this user has no home folder: set {HOME_VARIABLE}") from None
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ApiSettings(_Section):
+    host: str = Field("127.0.0.1", min_length=1, description="Address that the API listens on.")
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="Port that the API listens on; 0 takes a free one.")
+    tls_cert: AbsolutePath | None = Field(None, description="Certificate (PEM, with its chain): the API speaks HTTPS.")
+    tls_key: AbsolutePath | None = Field(None, description="Private key of the certificate (PEM).")
+    token: SecretStr | None = Field(
+        None,
+        min_length=32,
+        description="The owner's token. By default one is made at the first start and kept in endpoint.json; set it "
+        "(the same on every host) when several hosts share a database.",
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="Names that clients may call this server by (the `Host` header), besides loopback, `host` and this "
+        "host's own name and addresses. Needed behind a proxy or a DNS name.",
+    )
+    allow_cleartext_network: bool = Field(
+        False,
+        description="Listen on a network address without TLS. The token and everything said then cross the network "
+        "readable by anyone on the path.",
+    )
+
+    @model_validator(mode="after")
+    def _pair(self) -> "ApiSettings":
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: set both, or none")
+        return self
+
+    @property
+    def has_tls(self) -> bool:
+        return self.tls_cert is not None
+
+
+def _one_of(*schemes: str) -> AfterValidator:
+    def check(url: SecretStr) -> SecretStr:
+        if urlsplit(url.get_secret_value()).scheme not in schemes and url.get_secret_value() not in schemes:
+            raise ValueError(f"must be {' or '.join(schemes)}")
+        return url
+
+    return AfterValidator(check)
+
+
+class DatabaseSettings(_Section):
+    url: Annotated[SecretStr, _one_of("sqlite", "postgresql")] = Field(
+        SecretStr("sqlite"),
+        description="`sqlite` (a file under home), `sqlite:/path/to/file`, or `postgresql://user:password@host/name`.",
+    )
+
+
+class FeedSettings(_Section):
+    url: Annotated[SecretStr, _one_of("local", "redis", "rediss", "unix")] = Field(
+        SecretStr("local"), description="`local` (a broker on a unix socket under home), or `redis://host:port/0`."
+    )
+
+
+class ObjectSettings(_Section):
+    url: Annotated[SecretStr, _one_of("file", "s3")] = Field(
+        SecretStr("file"), description="`file` (a folder under home), `file:/path/to/folder`, or `s3://bucket/prefix`."
+    )
+    endpoint: str | None = Field(None, description="Address of an S3 server that is not Amazon's.")
+    region: str | None = Field(None, description="Region of the bucket.")
+    access_key: SecretStr | None = Field(None, description="S3 access key.")
+    secret_key: SecretStr | None = Field(None, description="S3 secret key.")
+
+
+class SupervisorSettings(_Section):
+    restarts: int = Field(5, ge=0, description="Deaths of one process within `window_s` after which it is restarted.")
+    window_s: float = Field(60.0, gt=0, description="Seconds over which deaths are counted.")
+    first_delay_s: float = Field(0.1, ge=0, description="Seconds before the first restart; doubles with each death.")
+    max_delay_s: float = Field(5.0, ge=0, description="Most seconds before a restart.")
+    log_bytes: int = Field(10_000_000, ge=10_000, description="Size at which a log file is moved aside (one is kept).")
+
+
+class Settings(BaseSettings):
+    """Made by `read_settings`, which turns every complaint into one sentence."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
+    )
+    file: ClassVar[Tree] = {}
+
+    home: AbsolutePath = Field(DEFAULT_HOME, validate_default=True, description="Folder that everything is kept in.")
+    api: ApiSettings = ApiSettings()
+    database: DatabaseSettings = DatabaseSettings()
+    feed: FeedSettings = FeedSettings()
+    objects: ObjectSettings = ObjectSettings()
+    supervisor: SupervisorSettings = SupervisorSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(cls.file))
+
+    # Where things are under home. Nothing else puts a path together.
+
+    @property
+    def endpoint_path(self) -> Path:
+        return self.home / "endpoint.json"
+
+    @property
+    def run_path(self) -> Path:
+        return self.home / "run"
+
+    @property
+    def logs_path(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def feed_socket_path(self) -> Path:
+        return self.run_path / "feed.sock"
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        """The database file, if the database is SQLite."""
+        return self._path_of(self.database.url, "sqlite", self.home / "outlive.db")
+
+    @property
+    def objects_path(self) -> Path | None:
+        """The folder of the object store, if it is a folder."""
+        return self._path_of(self.objects.url, "file", self.home / "objects")
+
+    @property
+    def has_local_feed(self) -> bool:
+        return self.feed.url.get_secret_value() == "local"
+
+    def _path_of(self, url: SecretStr, scheme: str, default: Path) -> Path | None:
+        text = url.get_secret_value()
+        if not (text == scheme or text.startswith(f"{scheme}:")):
+            return None
+        path = text.removeprefix(scheme).removeprefix(":").removeprefix("//")
+        return _absolute(Path(path)) if path else default
+
+
+def read_settings(flags: Tree | None = None) -> Settings:
+    """The settings in force. `flags` is a tree as in the TOML file; `None` in it stands for: not given."""
+    given = _without_none(flags or {})
+    path = _config_path(given)
+    tree = _read_toml(path)
+
+    class FromFile(Settings):
+        file: ClassVar[Tree] = tree
+
+    try:
+        settings = FromFile(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise InvalidError("settings.invalid", _say(error, path, tree)) from None
+    except SettingsError as error:
+        raise InvalidError("settings.invalid", f"The environment cannot be read: {error}.") from None
+    if "home" in tree and CONFIG_VARIABLE not in os.environ and settings.home != path.parent:
+        raise InvalidError(
+            "settings.home_moved",
+            f"{path} names another home than the one it lies in: remove `home` there, and set {HOME_VARIABLE}.",
+        )
+    return settings
+
+
+def _without_none(tree: Tree) -> dict[str, object]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in tree.items()
+        if value is not None
+    }
+
+
+def _config_path(given: Tree) -> Path:
+    if named := os.environ.get(CONFIG_VARIABLE):
+        path = _absolute(Path(named))
+        if not path.is_file():
+            raise InvalidError("settings.no_file", f"{CONFIG_VARIABLE} names {str(path)!r}, and there is no such file.")
+        return path
+    home = given.get("home") or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME
+    try:
+        return _absolute(Path(str(home))) / "outlive.toml"
+    except ValueError as error:
+        raise InvalidError("settings.no_home", f"Where to keep things is not known: {error}.") from None
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidError("settings.malformed", f"{str(path)!r} is not TOML: {error}.") from None
+    except OSError as error:
+        raise InvalidError("settings.unreadable", f"{str(path)!r} cannot be read: {error.strerror}.") from None
+
+
+def _say(error: ValidationError, path: Path, tree: Tree) -> str:
+    """Every complaint, with the name of the setting and where it was found. Never the value: it may be secret."""
+    lines = []
+    for each in error.errors(include_input=False, include_url=False, include_context=False):
+        names = [str(part) for part in each["loc"]]
+        where = _find(names, path, tree)
+        what = "is not a setting" if each["type"] == "extra_forbidden" else each["msg"].removeprefix("Value error, ")
+        lines.append(f"{'.'.join(names)} ({where}): {what}")
+    return "; ".join(lines) + ". All settings: docs/reference/settings.md."
+
+
+def _find(names: list[str], path: Path, tree: Tree) -> str:
+    variable = PREFIX + "__".join(names).upper()
+    for known in os.environ:
+        if known.upper() == variable or known.upper().startswith(f"{variable}__"):
+            return f"environment variable {known}"
+    node: object = tree
+    for name in names:
+        if not isinstance(node, Mapping) or name not in node:
+            return "given as a flag"
+        node = node[name]
+    return f"in {path}"
+
+
+def prepare_home(settings: Settings) -> None:
+    """Make the folders under home, closed to others. What is there already is left as it is."""
+    try:
+        for path in (settings.home, settings.run_path, settings.logs_path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidError(
+            "settings.bad_home", f"{error.filename!r} cannot be made: {error.strerror}. Set {HOME_VARIABLE}."
+        ) from None
