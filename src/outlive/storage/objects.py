@@ -19,14 +19,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import anyio
 import anyio.to_thread
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError
 from obstore.exceptions import UnauthenticatedError as VendorUnauthenticatedError
-from obstore.store import ClientConfig, LocalStore, RetryConfig, S3Config, S3Store
+from obstore.store import LocalStore, S3Store
 
 from outlive.base import (
     BrokenError,
@@ -39,6 +39,9 @@ from outlive.base import (
     UnavailableError,
 )
 
+if TYPE_CHECKING:  # these names are for type checkers only
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+
 CALL_DEADLINE_S = 30.0  # for each call, its retries included
 LOCAL_WRITES = 8  # at the same time; the others wait, within their deadline
 LIST_CHUNK = 1_000
@@ -46,8 +49,8 @@ LIST_CHUNK = 1_000
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # no leading dot: neither `..` nor hidden files
 _KEY_LIMIT = 900  # S3 takes 1,024 bytes, its prefix included
 _STATUS = re.compile(r"status code: ([0-9]{3})")
-_CLIENT: ClientConfig = {"timeout": timedelta(seconds=25), "connect_timeout": timedelta(seconds=5)}
-_RETRY: RetryConfig = {
+_CLIENT: "ClientConfig" = {"timeout": timedelta(seconds=25), "connect_timeout": timedelta(seconds=5)}
+_RETRY: "RetryConfig" = {
     "max_retries": 4,
     "retry_timeout": timedelta(seconds=20),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
@@ -251,7 +254,7 @@ def open_objects(
     if parts.scheme == "file" and not parts.netloc and parts.path:
         return _open_local(Path(unquote(parts.path)))
     if parts.scheme == "s3" and parts.netloc:
-        config: S3Config = {"virtual_hosted_style_request": endpoint is None}
+        config: "S3Config" = {"virtual_hosted_style_request": endpoint is None}
         if endpoint is not None:
             config["endpoint"] = endpoint
         if region is not None:
@@ -275,9 +278,9 @@ def _open_local(path: Path) -> ObjectStore:
         raise explain(error, str(root), "") from error
 
 
-def _open_s3(bucket: str, prefix: str, config: S3Config) -> ObjectStore:
+def _open_s3(bucket: str, prefix: str, config: "S3Config") -> ObjectStore:
     where = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
-    client: ClientConfig = {**_CLIENT, "allow_http": config.get("endpoint", "").startswith("http://")}
+    client: "ClientConfig" = {**_CLIENT, "allow_http": config.get("endpoint", "").startswith("http://")}
     try:
         store = S3Store(bucket, prefix=prefix or None, config=config, client_options=client, retry_config=_RETRY)
     except (BaseError, ValueError) as error:
