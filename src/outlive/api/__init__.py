@@ -1,1 +1,6 @@
-"""See ARCHITECTURE.md."""
+"""HTTP: translates, decides nothing. See ARCHITECTURE.md."""
+
+from outlive.api.app import create_app
+from outlive.api.parts import ApiParts
+
+__all__ = ["ApiParts", "create_app"]

@@ -1,1 +1,1 @@
-"""See ARCHITECTURE.md."""
+"""One module per family of paths: each checks what was asked, calls the conversation layer, and writes the answer."""

@@ -1,0 +1,56 @@
+"""The HTTP API: its routes, and the order in which a request passes through.
+
+errors nobody foresaw -> 500  >  count  >  gate (host, origin, token, body)  >  known errors  >  route
+"""
+
+import json
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlive.api.errors import (
+    answer_anything,
+    answer_http_exception,
+    answer_outlive_error,
+    answer_validation_error,
+)
+from outlive.api.gate import Gate
+from outlive.api.metrics import CountRequests
+from outlive.api.openapi import describe
+from outlive.api.parts import ApiParts, ApiState
+from outlive.api.routes import blobs, conversations, events, health, messages
+from outlive.base import OutliveError
+
+
+def create_app(parts: ApiParts) -> FastAPI:
+    """The API over `parts`. It opens nothing and needs no lifespan."""
+    state = ApiState(parts)
+    app = FastAPI(
+        title="Outlive",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[Middleware(CountRequests, metrics=state.metrics), Middleware(Gate, parts=parts)],
+        exception_handlers={
+            OutliveError: answer_outlive_error,
+            RequestValidationError: answer_validation_error,
+            HTTPException: answer_http_exception,
+            Exception: answer_anything,
+        },
+    )
+    app.state.outlive = state
+    app.include_router(health.router)
+    for module in (conversations, messages, events, blobs):
+        app.include_router(module.router, prefix="/v1")
+    document = json.dumps(describe(app)).encode()
+
+    async def show_openapi(_: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    app.add_route("/openapi.json", show_openapi, methods=["GET"])
+    return app

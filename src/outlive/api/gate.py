@@ -1,0 +1,164 @@
+"""What every request passes before a route sees it: the right host, no foreign page, a known token, a body of bounds.
+
+Plain ASGI, in this order:
+1. `Host` must be one of ours (421): a page that made its name point here (DNS rebinding) still says its own name.
+2. `Origin`, if there is one, must be our own (403): a foreign page in somebody's browser cannot use us.
+3. A bearer token that we know (401). There is no switch to turn this off.
+4. The body is read here, whole, within bounds of size and time, and waits in the scope as `outlive.body`.
+"""
+
+import re
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outlive.api.errors import to_answer, to_response
+from outlive.api.parts import ApiParts
+from outlive.base import (
+    DeadlineError,
+    DeniedError,
+    ExhaustedError,
+    InvalidError,
+    OutliveError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+
+BODY_LIMIT = 16 * 1024 * 1024
+READ_LIMIT = 64 * 1024 * 1024  # of a body that is too large, this much is read so that its sender hears why
+BUFFERED_LIMIT = 256 * 1024 * 1024  # of all bodies at once
+PUBLIC = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
+
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]+)")
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, parts: ApiParts) -> None:
+        self._app = app
+        self._parts = parts
+        self.buffered = 0  # bytes of bodies that are held now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        room = _Room(self)
+        try:
+            refusal = await self._admit(scope, receive, room)
+            if refusal is None:
+                await self._app(scope, receive, send)
+            else:
+                await refusal(scope, receive, send)
+        except _SenderLeft:
+            pass  # while it sent; nobody is there to be told
+        finally:
+            room.give_back()
+
+    async def _admit(self, scope: Scope, receive: Receive, room: "_Room") -> Response | None:
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers)
+            self._check_origin(headers)
+            if not (self._parts.is_loopback and scope["path"] in PUBLIC):
+                scope["outlive.principal"] = await self._parts.principals.authenticate(_token(headers))
+            if scope["method"] in _WITH_BODY:
+                scope["outlive.body"] = await self._read(headers, receive, room)
+        except _UnreadError as unread:
+            # What is left of a body that we do not read must not be taken for the next request.
+            return to_response(to_answer(unread.error), ("connection", "close"))
+        except OutliveError as error:
+            return to_response(to_answer(error))
+        return None
+
+    def _check_host(self, headers: Headers) -> None:
+        hosts = headers.getlist("host")
+        host = hosts[0].lower() if len(hosts) == 1 else ""
+        name = re.sub(r":[0-9]*\Z", "", host)
+        if host not in self._parts.allowed_hosts and name not in self._parts.allowed_hosts:
+            raise InvalidError("request.misdirected", "This server does not go by the name in the Host header.")
+
+    def _check_origin(self, headers: Headers) -> None:
+        host = headers["host"].lower()
+        for origin in headers.getlist("origin"):
+            if origin.lower() not in (f"http://{host}", f"https://{host}"):
+                raise DeniedError("request.foreign_origin", "Pages of another origin may not use this server.")
+
+    async def _read(self, headers: Headers, receive: Receive, room: "_Room") -> bytes:
+        announced = headers.get("content-length", "")
+        if announced.isascii() and announced.isdigit() and (len(announced) > 12 or int(announced) > READ_LIMIT):
+            raise _UnreadError(_too_large())
+        deadline = anyio.current_time() + self._parts.body_deadline_s
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive(receive, deadline)
+            if message["type"] == "http.disconnect":
+                raise _SenderLeft()
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > READ_LIMIT:
+                raise _UnreadError(_too_large())
+            if size > BODY_LIMIT:
+                chunks.clear()
+                room.give_back()
+            else:
+                room.take(len(chunk))
+                chunks.append(chunk)
+            if not message.get("more_body", False):
+                break
+        if size > BODY_LIMIT:
+            raise _too_large(size=size)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _receive(self, receive: Receive, deadline: float) -> Message:
+        left = min(self._parts.body_silence_s, deadline - anyio.current_time())
+        with anyio.move_on_after(max(0.0, left)):
+            return await receive()
+        raise _UnreadError(DeadlineError("request.too_slow", "The body of the request came too slowly; send it again."))
+
+
+class _Room:
+    """How much of the room for all bodies one request takes, until it is answered."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        if self._gate.buffered + size > BUFFERED_LIMIT:
+            busy = UnavailableError("request.no_room", "Too many large requests at once; try again.", retry_after_s=1)
+            raise _UnreadError(busy)
+        self._gate.buffered += size
+        self._size += size
+
+    def give_back(self) -> None:
+        self._gate.buffered -= self._size
+        self._size = 0
+
+
+class _SenderLeft(Exception):  # noqa: N818  not an error
+    pass
+
+
+class _UnreadError(Exception):
+    """Raised while a body is still coming, with what to say."""
+
+    def __init__(self, error: OutliveError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _too_large(**facts: int) -> ExhaustedError:
+    detail = f"A body may have {BODY_LIMIT // 1024 // 1024} MiB; send less, or in pieces."
+    return ExhaustedError("request.too_large", detail, limit=BODY_LIMIT, **facts)
+
+
+def _token(headers: Headers) -> str:
+    given = headers.getlist("authorization")
+    match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+    if match is None:
+        raise UnauthenticatedError("token.missing", "Send the token as `Authorization: Bearer TOKEN`.")
+    return match[1]

@@ -1,0 +1,84 @@
+"""The OpenAPI document: FastAPI's, with what it cannot know: our problems, our bodies, our token."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from outlive.api.errors import PROBLEM_TYPE
+from outlive.api.gate import PUBLIC
+from outlive.api.shapes import NewConversation, NewFork, NewMessage, Problem
+
+_OURS: tuple[type[BaseModel], ...] = (NewConversation, NewFork, NewMessage, Problem)
+_TEMPLATE = "#/components/schemas/{model}"
+
+_ANYWHERE = (401, 403, 421, 422, 429, 500, 503, 504)
+_PROBLEMS = {
+    401: "No token, or one that is not known",
+    403: "Not allowed",
+    404: "No such thing",
+    408: "The body came too slowly",
+    409: "The present state does not allow this",
+    413: "The body is larger than 16 MiB",
+    415: "The body is not JSON",
+    421: "The Host header names another server",
+    422: "The request is not right",
+    429: "A limit was reached",
+    500: "Something is broken on the server's side",
+    503: "A part is away, or the server is full",
+    504: "It took too long",
+}
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "The same key and body again: the same answer, and nothing is done twice. Kept 24 h.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+}
+LAST_EVENT_ID = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "description": "The position of the last frame that was seen.",
+    "schema": {"type": "string"},
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route: those every route has, and `statuses`."""
+    content = {PROBLEM_TYPE: {"schema": {"$ref": _TEMPLATE.format(model="Problem")}}}
+    return {
+        status: {"description": _PROBLEMS[status], "content": content} for status in sorted({*_ANYWHERE, *statuses})
+    }
+
+
+def takes(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """The `openapi_extra` of a route that takes a JSON body under an idempotency key."""
+    schema = {"$ref": _TEMPLATE.format(model=model.__name__)}
+    return {
+        "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}},
+        "parameters": [IDEMPOTENCY_KEY],
+    }
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title="Outlive",
+        version="1",
+        description="Conversations that outlive their machine, their client and their deploy.",
+        routes=app.routes,
+    )
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    _, ours = models_json_schema([(model, "validation") for model in _OURS], ref_template=_TEMPLATE)
+    schemas.update(ours["$defs"])
+    schemas["Problem"]["additionalProperties"] = True
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"token": []}]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if path in PUBLIC:
+                operation["security"] = []
+    return document

@@ -1,0 +1,61 @@
+"""What the API is made of, and where a handler finds it. No globals: everything hangs on the app."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import anyio
+from starlette.requests import Request
+
+from outlive.api.frames import FrameCache
+from outlive.api.metrics import Metrics
+from outlive.base import Clock
+from outlive.conversation.conversations import Conversations
+from outlive.governance import Idempotency, Principal, Principals
+
+Readiness = Callable[[], Awaitable[Mapping[str, bool]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiParts:
+    """Made by wiring, owned by the process: the app opens and closes nothing of it."""
+
+    conversations: Conversations
+    principals: Principals
+    idempotency: Idempotency
+    clock: Clock
+    allowed_hosts: frozenset[str]
+    """What a `Host` header may say: `name` (with any port) or `name:port`, in lower case."""
+    is_loopback: bool
+    """Whether only this host can connect: then health, metrics and the OpenAPI document need no token."""
+    readiness: Readiness
+    """Which of the parts behind us are there. Called by `/readyz`."""
+    closing: anyio.Event
+    """Set when the process is about to end: streams end, so that their clients go elsewhere."""
+    followers_limit: int = 10_000
+    ping_s: float = 15.0
+    body_silence_s: float = 15.0
+    body_deadline_s: float = 300.0
+
+
+class ApiState:
+    """The parts, and what one app counts and remembers."""
+
+    def __init__(self, parts: ApiParts) -> None:
+        self.parts = parts
+        self.metrics = Metrics()
+        self.frames = FrameCache(self.metrics, parts.clock)
+        self.followers = 0
+
+
+def state_of(request: Request) -> ApiState:
+    return cast("ApiState", request.app.state.outlive)
+
+
+def parts_of(request: Request) -> ApiParts:
+    return state_of(request).parts
+
+
+def principal_of(request: Request) -> Principal:
+    """Who asks. The gate has put it there; a route without it is a bug."""
+    return cast("Principal", request.scope["outlive.principal"])

@@ -1,0 +1,145 @@
+"""Conversations: create, list, get, archive, fork."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlive.api.body import parse_body
+from outlive.api.errors import to_response
+from outlive.api.once import json_answer, run_once
+from outlive.api.openapi import problems, takes
+from outlive.api.parts import parts_of, principal_of
+from outlive.api.shapes import (
+    ArchiveQuery,
+    ConversationPage,
+    ConversationShown,
+    ListQuery,
+    NewConversation,
+    NewFork,
+    NoQuery,
+    conversation_json,
+)
+from outlive.base import ConversationId, InvalidError, NotFoundError, OperationId, derive, is_id
+from outlive.conversation.conversations import Conversations
+from outlive.conversation.log import Conversation
+from outlive.governance import Answer
+
+router = APIRouter()
+
+# The pattern is only told, not checked by FastAPI: an id of the wrong shape is the id of nothing, and gets a 404.
+IdInPath = Annotated[str, Path(json_schema_extra={"pattern": "^conv_[0-9a-f]{32}$"})]
+
+
+def conversation_id(text: str) -> ConversationId:
+    if not is_id(text, "conv"):
+        raise NotFoundError("conversation.not_found", f"There is no conversation {text[:64]!r}.")
+    return ConversationId(text)
+
+
+def _created(conversation: Conversation) -> Answer:
+    return json_answer(201, conversation_json(conversation), ("location", f"/v1/conversations/{conversation.id}"))
+
+
+@router.post(
+    "/conversations",
+    status_code=201,
+    response_model=ConversationShown,
+    responses=problems(404, 408, 409, 413, 415),
+    openapi_extra=takes(NewConversation),
+)
+async def create_conversation(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
+    """Make a conversation; with `parent`, a fork of another."""
+    body = parse_body(request, NewConversation)
+
+    async def act(operation: OperationId) -> Answer:
+        given = body.model_dump(exclude_unset=True, exclude={"parent"})
+        conversations, actor = parts_of(request).conversations, principal_of(request).id
+        if body.parent is None:
+            return _created(await conversations.create(operation, actor=actor, **given))
+        parent = await conversations.get(ConversationId(body.parent.conversation))
+        return _created(await _fork(conversations, operation, actor, parent, body.parent.at, given))
+
+    return await run_once(request, act)
+
+
+@router.post(
+    "/conversations/{conversation}/fork",
+    status_code=201,
+    response_model=ConversationShown,
+    responses=problems(404, 408, 409, 413, 415),
+    openapi_extra=takes(NewFork, required=False),
+)
+async def fork_conversation(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """Make a conversation that shares the past of this one, up to and including event `at`."""
+    parent_id = conversation_id(conversation)
+    body = parse_body(request, NewFork, may_be_empty=True)
+    given = {"model": body.model} if body.model is not None else {}
+
+    async def act(operation: OperationId) -> Answer:
+        conversations, actor = parts_of(request).conversations, principal_of(request).id
+        if body.at is None and (made := await _made_before(conversations, operation)):
+            return _created(made)
+        parent = await conversations.get(parent_id)
+        return _created(await _fork(conversations, operation, actor, parent, body.at or parent.head, given))
+
+    return await run_once(request, act)
+
+
+async def _made_before(conversations: Conversations, operation: OperationId) -> Conversation | None:
+    """What this operation made before a crash. The head it forked at has moved on since, so it cannot be made again."""
+    try:
+        return await conversations.get(ConversationId(derive("conv", operation)))
+    except NotFoundError:
+        return None
+
+
+async def _fork(
+    conversations: Conversations,
+    operation: OperationId,
+    actor: str,
+    parent: Conversation,
+    at: int,
+    given: dict[str, Any],
+) -> Conversation:
+    inherited = {
+        "agent": parent.agent,
+        "title": parent.title,
+        "environment": parent.environment,
+        "model": parent.model,
+        "metadata": parent.metadata,
+    }
+    return await conversations.create(operation, actor=actor, parent=(parent.id, at), **(inherited | given))
+
+
+@router.get("/conversations", response_model=ConversationPage, responses=problems())
+async def list_conversations(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
+    """Newest first. `q`: those with all its words in the title or in one message or answer."""
+    if query.cursor is not None and not is_id(query.cursor, "conv"):
+        raise InvalidError("cursor.malformed", "This is not a cursor: pass the `next` of the page before unchanged.")
+    found = await parts_of(request).conversations.list(
+        limit=query.limit + 1,
+        before=ConversationId(query.cursor) if query.cursor else None,
+        archived=query.archived,
+        query=query.q or None,
+    )
+    page = found[: query.limit]
+    following = page[-1].id if len(found) > query.limit else None
+    return to_response(json_answer(200, {"items": [conversation_json(each) for each in page], "next": following}))
+
+
+@router.get("/conversations/{conversation}", response_model=ConversationShown, responses=problems(404))
+async def get_conversation(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """One conversation as it stands."""
+    found = await parts_of(request).conversations.get(conversation_id(conversation))
+    return to_response(json_answer(200, conversation_json(found)))
+
+
+@router.delete("/conversations/{conversation}", status_code=204, responses=problems(404, 409))
+async def archive_conversation(
+    request: Request, conversation: IdInPath, query: Annotated[ArchiveQuery, Query()]
+) -> Response:
+    """Archive: hidden, readable, no new messages."""
+    await parts_of(request).conversations.archive(conversation_id(conversation), actor=principal_of(request).id)
+    return Response(status_code=204)

@@ -1,0 +1,61 @@
+"""Messages to a conversation. A message is durable before it is answered."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlive.api.body import parse_body
+from outlive.api.once import json_answer, run_once
+from outlive.api.openapi import problems, takes
+from outlive.api.parts import principal_of, state_of
+from outlive.api.routes.conversations import IdInPath, conversation_id
+from outlive.api.shapes import AttachedBlob, AttachedData, MessageShown, NewMessage, NoQuery
+from outlive.base import InvalidError, NotFoundError, OperationId
+from outlive.conversation.blobs import Blobs
+from outlive.conversation.events import Attachment
+from outlive.governance import Answer
+
+router = APIRouter()
+
+
+@router.post(
+    "/conversations/{conversation}/messages",
+    status_code=202,
+    response_model=MessageShown,
+    responses=problems(404, 408, 409, 413, 415),
+    openapi_extra=takes(NewMessage),
+)
+async def send_message(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """Record a message. It joins the turn that is open, or opens one."""
+    to = conversation_id(conversation)
+    body = parse_body(request, NewMessage)
+    state = state_of(request)
+    conversations = state.parts.conversations
+
+    async def act(operation: OperationId) -> Answer:
+        attachments = [await _attach(conversations.blobs, each) for each in body.attachments]
+        sent = await conversations.send(
+            operation,
+            to,
+            actor=principal_of(request).id,
+            text=body.text,
+            attachments=attachments,
+            model=body.model,
+        )
+        state.metrics.messages.inc()
+        return json_answer(202, {"message_id": sent.message, "turn_id": sent.turn, "seq": sent.seq})
+
+    return await run_once(request, act)
+
+
+async def _attach(blobs: Blobs, given: AttachedData | AttachedBlob) -> Attachment:
+    if isinstance(given, AttachedData):
+        name = await blobs.put(given.data)
+        return Attachment(name=given.name, media_type=given.media_type, size=len(given.data), blob=name)
+    try:
+        size = len(await blobs.get(given.blob))
+    except NotFoundError:
+        raise InvalidError("attachment.unknown_blob", f"There is no blob {given.blob!r}; send its data.") from None
+    return Attachment(name=given.name, media_type=given.media_type, size=size, blob=given.blob)
