@@ -48,7 +48,7 @@ class LocalPlace:
         self._process = await anyio.open_process([sys.executable, "-c", _BROKER, self.address], stderr=None)
         assert self._process.stdout is not None
         with anyio.fail_after(10):
-            assert await self._process.stdout.receive() == b"ready\n"
+            assert (await self._process.stdout.receive()).startswith(b"ready")
 
     async def kill(self) -> None:
         if self._process is not None:
@@ -61,10 +61,12 @@ class LocalPlace:
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[LocalPlace]:
     place = LocalPlace(tmp_path / "feed.sock")
-    await place.start()
-    yield place
-    with anyio.CancelScope(shield=True):
-        await place.kill()
+    try:
+        await place.start()
+        yield place
+    finally:
+        with anyio.CancelScope(shield=True):
+            await place.kill()
 
 
 class TestLocalFeed(FeedContract):

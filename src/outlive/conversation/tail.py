@@ -144,10 +144,6 @@ class Tail:
         attempts = sorted(self._attempts.values(), key=lambda attempt: attempt.start)
         return [piece.to_delta() for attempt in attempts for piece in attempt.pieces]
 
-    def clear(self) -> None:
-        self._attempts.clear()
-        self.size = 0
-
     def _extend(self, delta: Delta) -> None:
         if not delta.text or delta.start < self._floor or delta.start < self._ended.get(delta.step, 0):
             return
