@@ -15,7 +15,7 @@ import anyio
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from outlive.base import BrokenError, DeadlineError, ExhaustedError, OutliveError, UnavailableError
+from outlive.base import BrokenError, DeadlineError, ExhaustedError, InvalidError, OutliveError, UnavailableError
 
 T = TypeVar("T")
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
@@ -55,6 +55,8 @@ def to_outlive_error(error: BaseException) -> OutliveError:
     """What an error of PostgreSQL or of its driver means to those who do not know them."""
     if isinstance(error, TimeoutError):
         return DeadlineError("storage.slow", "The database did not answer in time.")
+    if isinstance(error, asyncpg.DataError):
+        return InvalidError("storage.value", f"The database cannot take this value ({error}).")
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         kind, code, message = next(_BY_STATE[state[:n]] for n in range(5, -1, -1) if state[:n] in _BY_STATE)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import anyio
 
-from outlive.base import CrashPoint, ExhaustedError, OutliveError, UnavailableError, reach
+from outlive.base import CrashPoint, ExhaustedError, InvalidError, OutliveError, UnavailableError, reach
+from outlive.conversation.events import MachineAttached
 from outlive.conversation.log import Append, Appended
 
 GROUP_LIMIT = 256  # appends in one transaction
@@ -45,6 +46,7 @@ class GroupCommitter:
         self._room = anyio.Event()  # set, and replaced, whenever a group has left
 
     async def append(self, append: Append) -> Appended:
+        _refuse_unstorable(append)
         size = sum(len(new.data_json) + _ROW_BYTES for new in append.events)
         if not self._has_room(size):
             await self._wait_for_room(size)
@@ -118,6 +120,23 @@ class GroupCommitter:
         raise ExhaustedError(
             "log.busy", f"{len(self._waiting)} appends wait for the log; send fewer at once, or try again later."
         )
+
+
+def _refuse_unstorable(append: Append) -> None:
+    """Payloads are ASCII; but what stands in columns of its own must be text that every database takes. Found out here,
+    it cannot make the transaction of others fail."""
+    text = f"{append.conversation}{append.key}{append.actor}{append.turn}"
+    if append.writer is not None:
+        text += append.writer.step
+    for new in append.events:
+        if isinstance(new.data, MachineAttached):
+            text += new.data.machine
+    try:
+        is_storable = b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        is_storable = False
+    if not is_storable:
+        raise InvalidError("append.text", "Ids, keys and actors have no NUL and no lone surrogates.")
 
 
 def _refuse(group: list[_Waiting], error: OutliveError) -> None:

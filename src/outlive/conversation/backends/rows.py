@@ -1,11 +1,48 @@
 """What a plan amounts to in rows, the same for every SQL backend. Pure."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from outlive.base import ConversationId
 from outlive.conversation.append import AttemptEnded, AttemptStarted, AttemptStatus, Plan, TurnEnded
 from outlive.conversation.backends.search import words_of
-from outlive.conversation.events import text_of
+from outlive.conversation.events import ConversationCreated, Event, NewEvent, text_of
+from outlive.conversation.log import Conversation
+
+# The columns of a conversation in the order that `to_conversation` takes them (c: conversations, s: summaries).
+CONVERSATION_COLUMNS = """c.id, c.about, c.parent_id, c.parent_at, s.state, s.turn, s.machine, s.head, c.created_by,
+c.created_at, s.updated_at, c.archived_at"""
+
+
+def about_of(created: ConversationCreated) -> str:
+    """What is shown of a conversation and never asked for: as JSON in ASCII, which holds NUL and the like."""
+    return json.dumps([created.agent, created.title, created.environment, created.model, created.metadata])
+
+
+def to_conversation(row: Sequence[Any]) -> Conversation:
+    id, about, parent, parent_at, *rest = row
+    origin = None if parent is None else (ConversationId(parent), parent_at)
+    return Conversation._make((id, *json.loads(about), origin, *rest))
+
+
+def created_event(seq: int, created: NewEvent, actor: str) -> Event:
+    """The event a conversation begins with, in its place."""
+    return Event(
+        seq=seq,
+        id=created.id,
+        turn=None,
+        step=None,
+        attempt=None,
+        type=created.type,
+        v=created.data.v,
+        at=created.at,
+        actor=actor,
+        data_json=created.data_json,
+        blob=created.blob,
+    )
+
 
 EventRow = list[Any]
 """key, seq, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size"""

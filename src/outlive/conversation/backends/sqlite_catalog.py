@@ -1,22 +1,23 @@
 """The catalog of conversations in SQLite: makes them, forks them, lists them, finds them."""
 
-import json
 import sqlite3
-from typing import Any
 
 from outlive.base import ConversationId, NotFoundError
 from outlive.conversation.backends.lineage import check_created, check_same, shared_past
+from outlive.conversation.backends.rows import CONVERSATION_COLUMNS, about_of, created_event, to_conversation
 from outlive.conversation.backends.search import query_words, words_of
-from outlive.conversation.backends.sqlite_log import EVENT_COLUMNS, INSERT_EVENTS, INSERT_TEXTS, segments_of
+from outlive.conversation.backends.sqlite_log import (
+    EVENT_COLUMNS,
+    INSERT_EVENTS,
+    INSERT_TEXTS,
+    index_texts,
+    segments_of,
+)
 from outlive.conversation.events import Event, NewEvent, text_of
 from outlive.conversation.log import Conversation
 from outlive.storage.sqlite import SqliteDatabase
 
-_SELECT = """
-SELECT c.id, c.agent, c.title, c.environment, c.model, c.metadata, c.parent_id, c.parent_at, s.state, s.turn,
-    s.machine, s.head, c.created_by, c.created_at, s.updated_at, c.archived_at
-FROM conversations c JOIN summaries s ON s.key = c.key
-"""
+_SELECT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations c JOIN summaries s ON s.key = c.key "  # noqa: S608
 _LIST = (
     _SELECT
     + """
@@ -34,23 +35,16 @@ AND c.key IN (
 )
 """
 _INSERT = """
-INSERT INTO conversations (id, agent, title, environment, model, metadata, parent_id, parent_at, first_seq, created_by,
-    created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO conversations (id, about, parent_id, parent_at, first_seq, created_by, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 """
-
-
-def _conversation(row: tuple[Any, ...]) -> Conversation:
-    id, agent, title, environment, model, metadata, parent, parent_at, *rest = row
-    origin = None if parent is None else (ConversationId(parent), parent_at)
-    return Conversation(id, agent, title, environment, model, json.loads(metadata), origin, *rest)
 
 
 def _get(connection: sqlite3.Connection, conversation: ConversationId) -> Conversation:
     row = connection.execute(_SELECT + "WHERE c.id = ?", (conversation,)).fetchone()
     if row is None:
         raise NotFoundError("conversation.not_found", f"There is no conversation {conversation!r}.")
-    return _conversation(row)
+    return to_conversation(row)
 
 
 def _find_created(connection: sqlite3.Connection, conversation: ConversationId) -> Event | None:
@@ -70,8 +64,8 @@ def _insert(connection: sqlite3.Connection, conversation: ConversationId, create
         shared = shared_past(parent, segments_of(connection, parent), data.parent.at)
     seq = shared[-1].last + 1 if shared else 1
     origin = (data.parent.conversation, data.parent.at) if data.parent else (None, None)
-    about = (data.agent, data.title, data.environment, data.model, json.dumps(data.metadata))
-    key = connection.execute(_INSERT, (conversation, *about, *origin, seq, actor, created.at)).lastrowid
+    row = (conversation, about_of(data), *origin, seq, actor, created.at)
+    key = connection.execute(_INSERT, row).lastrowid
     assert key is not None
     connection.execute(
         "INSERT INTO summaries (key, head, state, updated_at) VALUES (?, ?, 'idle', ?)", (key, seq, created.at)
@@ -80,9 +74,7 @@ def _insert(connection: sqlite3.Connection, conversation: ConversationId, create
         "INSERT INTO lineage (conversation, ancestor, first_seq, last_seq) VALUES (?, ?, ?, ?)",
         [(key, *segment) for segment in shared],
     )
-    event = Event(
-        seq, created.id, None, None, None, created.type, data.v, created.at, actor, created.data_json, created.blob
-    )
+    event = created_event(seq, created, actor)
     connection.execute(INSERT_EVENTS, (key, *event, None, None))
     if words := words_of(text_of(data) or ""):
         connection.execute(INSERT_TEXTS, (key, seq, " ".join(words)))
@@ -114,19 +106,30 @@ class SqliteCatalog:
     async def list(
         self, *, limit: int, before: ConversationId | None = None, archived: bool = False, query: str | None = None
     ) -> list[Conversation]:
-        is_search = query is not None and not query.isspace() and query != ""
+        is_search = query is not None and query.strip() != ""
         words = query_words(query or "")
         if is_search and not words:
             return []  # nothing in it that a text could have
+        if is_search:
+            await self._index_waiting()
         # Each word in quotes is a plain word to FTS5; the last may go on.
         match = " AND ".join(f'"{word}"' for word in words) + " *"
         sql = _LIST.format(
             archived="c.archived_at IS NOT NULL" if archived else "c.archived_at IS NULL",
             found=_FOUND if is_search else "",
         )
-        values = {"before": before, "limit": limit, "match": match}
+        values = {"before": before, "limit": max(0, limit), "match": match}
 
         def select(connection: sqlite3.Connection) -> list[Conversation]:
-            return [_conversation(row) for row in connection.execute(sql, values)]
+            return [to_conversation(row) for row in connection.execute(sql, values)]
 
         return await self._database.read(select)
+
+    async def _index_waiting(self) -> None:
+        """So that a search finds all that was there when it was asked for."""
+        if await self._database.read(_has_unindexed):
+            await self._database.write(index_texts)
+
+
+def _has_unindexed(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM unindexed LIMIT 1").fetchone() is not None

@@ -37,7 +37,7 @@ INSERT_EVENTS = """
 INSERT INTO events (place, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size)
 VALUES (? << 32 | ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-INSERT_TEXTS = "INSERT INTO texts (rowid, words) VALUES (? << 32 | ?, ?)"
+INSERT_TEXTS = "INSERT INTO unindexed (place, words) VALUES (? << 32 | ?, ?)"
 _UPDATE_SUMMARIES = "UPDATE summaries SET head = ?, state = ?, turn = ?, machine = ?, updated_at = ? WHERE key = ?"
 _INSERT_ATTEMPTS = """
 INSERT INTO attempts (start, floor, step, attempt, turn, status, end_seq)
@@ -59,6 +59,9 @@ WHERE start BETWEEN
 AND (end_seq IS NULL OR end_seq > ?2)
 ORDER BY start
 """
+
+
+_UNINDEXED_LIMIT = 256
 
 
 def place_of(key: int, seq: int) -> int:
@@ -106,6 +109,9 @@ def _write_plan(connection: sqlite3.Connection, known: Known, into: Plan) -> Non
     texts = text_rows(into)
     if texts:
         connection.executemany(INSERT_TEXTS, [(key, seq, " ".join(words)) for key, seq, words in texts])
+        (waiting,) = connection.execute("SELECT max(number) FROM unindexed").fetchone()  # numbered from 1 each time
+        if waiting >= _UNINDEXED_LIMIT:
+            index_texts(connection)
     if into.changes:
         _write_attempts(connection, into)
     summaries = [known.summaries[conversation] for conversation in into.touched]
@@ -115,6 +121,12 @@ def _write_plan(connection: sqlite3.Connection, known: Known, into: Plan) -> Non
     archived = [(new.at, key) for key, _, new, _ in into.events if new.type == "conversation.archived"]
     if archived:
         connection.executemany("UPDATE conversations SET archived_at = ? WHERE key = ?", archived)
+
+
+def index_texts(connection: sqlite3.Connection) -> None:
+    """Put the words that wait into the index."""
+    connection.execute("INSERT INTO texts (rowid, words) SELECT place, words FROM unindexed ORDER BY number")
+    connection.execute("DELETE FROM unindexed")
 
 
 def _write_attempts(connection: sqlite3.Connection, into: Plan) -> None:
@@ -142,7 +154,7 @@ class SqliteEventLog:
         return await self._committer.append(append)
 
     async def read(self, conversation: ConversationId, after: int, limit: int) -> list[Event]:
-        wanted = min(limit, READ_LIMIT)
+        wanted = max(0, min(limit, READ_LIMIT))
 
         def select(connection: sqlite3.Connection) -> list[Event]:
             events: list[Event] = []

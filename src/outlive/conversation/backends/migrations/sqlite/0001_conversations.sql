@@ -6,11 +6,7 @@
 CREATE TABLE conversations (
     key INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
-    agent TEXT,
-    title TEXT,
-    environment TEXT,
-    model TEXT,
-    metadata TEXT NOT NULL,
+    about TEXT NOT NULL, -- JSON: [agent, title, environment, model, metadata]
     parent_id TEXT,
     parent_at INTEGER,
     first_seq INTEGER NOT NULL, -- of its own events: 1, or one more than parent_at
@@ -56,7 +52,9 @@ CREATE TABLE events (
     batch TEXT, -- on the first event of a batch: its key ...
     batch_size INTEGER -- ... and how many events it has
 );
-CREATE UNIQUE INDEX events_batch ON events (place >> 32, batch) WHERE batch IS NOT NULL;
+-- Keys of batches begin with ids, which grow with time. With them in front new entries lie side by side, whatever
+-- conversations they are of, and a transaction with many appends touches few pages of the index.
+CREATE UNIQUE INDEX events_batch ON events (batch, place >> 32) WHERE batch IS NOT NULL;
 
 -- One row per attempt of a step; its key is the place of its step.started. Whatever is open when an attempt starts has
 -- started at or after its `floor`: so the attempts open at any seq are found in one short range.
@@ -69,8 +67,15 @@ CREATE TABLE attempts (
     status TEXT NOT NULL,
     end_seq INTEGER
 );
-CREATE UNIQUE INDEX attempts_step ON attempts (start >> 32, step, attempt);
+CREATE UNIQUE INDEX attempts_step ON attempts (step, start >> 32, attempt);
 CREATE INDEX attempts_open ON attempts (start) WHERE end_seq IS NULL;
 
--- Words come in here folded and apart (see search.py), so the tokenizer has nothing left to decide.
+-- Words come in here folded and apart (see search.py), so the tokenizer has nothing left to decide. A transaction that
+-- adds to the index rewrites half a dozen pages of it: so words wait in `unindexed`, and go in by the hundred or when
+-- somebody searches.
 CREATE VIRTUAL TABLE texts USING fts5 (words, content='', columnsize=0, detail=none, tokenize='ascii');
+CREATE TABLE unindexed (
+    number INTEGER PRIMARY KEY,
+    place INTEGER NOT NULL,
+    words TEXT NOT NULL
+);
