@@ -254,7 +254,7 @@ def open_objects(
     if parts.scheme == "file" and not parts.netloc and parts.path:
         return _open_local(Path(unquote(parts.path)))
     if parts.scheme == "s3" and parts.netloc:
-        config: "S3Config" = {"virtual_hosted_style_request": endpoint is None}
+        config: S3Config = {"virtual_hosted_style_request": endpoint is None}
         if endpoint is not None:
             config["endpoint"] = endpoint
         if region is not None:
@@ -280,7 +280,7 @@ def _open_local(path: Path) -> ObjectStore:
 
 def _open_s3(bucket: str, prefix: str, config: "S3Config") -> ObjectStore:
     where = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
-    client: "ClientConfig" = {**_CLIENT, "allow_http": config.get("endpoint", "").startswith("http://")}
+    client: ClientConfig = {**_CLIENT, "allow_http": config.get("endpoint", "").startswith("http://")}
     try:
         store = S3Store(bucket, prefix=prefix or None, config=config, client_options=client, retry_config=_RETRY)
     except (BaseError, ValueError) as error:

@@ -1,0 +1,15 @@
+"""The blobs contract on a real S3 server."""
+
+import pytest
+from tests.services.seaweedfs import SeaweedService, seaweedfs
+
+from outlive.storage.objects import ObjectStore
+from outlive.testing.blobs import BlobsContract
+
+__all__ = ["seaweedfs"]
+
+
+class TestS3Blobs(BlobsContract):
+    @pytest.fixture
+    def objects(self, seaweedfs: SeaweedService) -> ObjectStore:
+        return seaweedfs.open()
