@@ -152,6 +152,7 @@ def _document(found: "StackStatus") -> dict[str, object]:
         "healthy": found.is_healthy,
         "url": found.url,
         "health": {"ready": found.health.is_ready, "detail": found.health.detail, "answer": found.health.body},
+        "counts": found.counts,
         "processes": [
             {
                 "name": each.name,
@@ -169,6 +170,7 @@ def _text(found: "StackStatus") -> str:
     if not found.is_running:
         return "Outlive is not running. Start it with: outlive up"
     lines = [f"Outlive at {found.url}: {'healthy' if found.is_healthy else 'NOT healthy'} ({found.health.detail})"]
+    lines += [f"  {name.replace('_', ' ')}: {number}" for name, number in found.counts.items()]
     for each in found.processes:
         state = f"up {_duration(each.uptime_s)}" if each.uptime_s is not None else "dead"
         lines.append(f"  {each.name:<12} pid {each.pid:<8} {state:<12} restarts {each.restarts}")

@@ -36,8 +36,8 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # Each request of an HTTP client is told at INFO; that is noise in a server's log.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    # What the server says of its own start and end is said by `api.py` already.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def rotate(path: Path, limit: int) -> None:

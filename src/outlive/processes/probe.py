@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-PATH = "/readyz"
-_BODY_LIMIT = 64 * 1024
+TIMEOUT_S = 2.0
+_BODY_LIMIT = 1024 * 1024
+_COUNTS = {"outlive_followers": "followers", "outlive_messages_appended_total": "messages_since_start"}
 
 
 class Health(NamedTuple):
@@ -18,44 +19,58 @@ class Health(NamedTuple):
     body: object = None
 
 
-def probe(url: str, tls_cert: Path | None = None, timeout_s: float = 2.0) -> Health:
-    """Ask the API at `url` whether it is ready. Never raises for one that is away."""
-    address = urlsplit(url)
-    connection: http.client.HTTPConnection
-    if address.scheme == "https":
-        connection = http.client.HTTPSConnection(
-            address.hostname or "", address.port, timeout=timeout_s, context=_trust(tls_cert)
-        )
-    else:
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
+def probe(url: str, tls_cert: Path | None = None, token: str | None = None) -> Health:
+    """Ask the API at `url` whether it is ready. Never raises for one that is away. A token is needed by an API that
+    listens on the network."""
     try:
-        connection.request("GET", PATH)
-        answer = connection.getresponse()
-        body = answer.read(_BODY_LIMIT)
+        status, body = _get(url, "/readyz", tls_cert, token)
     except (OSError, http.client.HTTPException) as error:
         return Health(False, f"{url} does not answer: {error or type(error).__name__}")
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    return Health(status == http.client.OK, f"/readyz answers {status}", answer)
+
+
+def count(url: str, tls_cert: Path | None, token: str | None) -> dict[str, int]:
+    """What the API has counted since it started; empty if it does not say."""
+    try:
+        _, body = _get(url, "/metrics", tls_cert, token)
+    except (OSError, http.client.HTTPException):
+        return {}
+    lines = (line.partition(" ") for line in body.decode("utf-8", "replace").splitlines())
+    return {_COUNTS[name]: int(float(value)) for name, _, value in lines if name in _COUNTS}
+
+
+def _get(url: str, path: str, tls_cert: Path | None, token: str | None) -> tuple[int, bytes]:
+    address = urlsplit(url)
+    host = address.hostname or ""
+    connection: http.client.HTTPConnection
+    if address.scheme == "https":
+        connection = http.client.HTTPSConnection(host, address.port, timeout=TIMEOUT_S, context=_trust(tls_cert))
+    else:
+        connection = http.client.HTTPConnection(host, address.port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read(_BODY_LIMIT)
     finally:
         connection.close()
-    return Health(answer.status == http.client.OK, f"{PATH} answers {answer.status}", _parse(body))
 
 
-def wait_until_ready(url: str, tls_cert: Path | None, within_s: float) -> Health:
+def wait_until_ready(url: str, tls_cert: Path | None, token: str | None, within_s: float) -> Health:
     """The first answer that says ready, or the last one that does not."""
     deadline = time.monotonic() + within_s
-    while not (health := probe(url, tls_cert)).is_ready and time.monotonic() < deadline:
+    while not (health := probe(url, tls_cert, token)).is_ready and time.monotonic() < deadline:
         time.sleep(0.05)
     return health
 
 
 def _trust(tls_cert: Path | None) -> ssl.SSLContext:
-    # The name in the certificate is that of the outside; we ask on loopback, and send nothing that is secret.
+    """Trust the certificate of the settings and nothing else. Its name is that of the outside; we ask on loopback."""
     context = ssl.create_default_context(cafile=str(tls_cert) if tls_cert else None)
     context.check_hostname = False
+    # The file may hold a certificate without the root that vouches for it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
-
-
-def _parse(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None

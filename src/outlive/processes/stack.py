@@ -18,8 +18,9 @@ from typing import BinaryIO
 
 from outlive.base import KINDS, BrokenError, ConflictError, DeadlineError, OutliveError
 from outlive.processes import proc
+from outlive.processes.endpoint import read_endpoint
 from outlive.processes.logs import rotate, tail
-from outlive.processes.probe import Health, probe, wait_until_ready
+from outlive.processes.probe import Health, count, probe, wait_until_ready
 from outlive.processes.record import StackRecord, read_record, remove_record
 from outlive.processes.supervisor import GRACE_S, LAST_LINES, Notice, environment_of
 from outlive.wiring.settings import Settings, prepare_home
@@ -71,7 +72,7 @@ def start_detached(settings: Settings, within_s: float = READY_WITHIN_S) -> Star
             running = _find_running(settings) if error.code == "stack.running" else None
             if running is None:
                 raise
-    health = wait_until_ready(running.url, _cert_of(running), within_s)
+    health = wait_until_ready(running.url, _cert_of(running), _token(settings), within_s)
     if not health.is_ready:
         raise DeadlineError(
             "stack.not_ready", f"Outlive is running, but not ready after {within_s:g} s: {health.detail}."
@@ -197,6 +198,7 @@ class StackStatus:
     url: str | None
     health: Health
     processes: tuple[ProcessStatus, ...]
+    counts: dict[str, int]
 
     @property
     def is_healthy(self) -> bool:
@@ -206,13 +208,15 @@ class StackStatus:
 def status(settings: Settings) -> StackStatus:
     record = read_record(settings.run_path)
     if record is None:
-        return StackStatus(False, None, Health(False, "not running"), ())
+        return StackStatus(False, None, Health(False, "not running"), (), {})
     processes = [("supervisor", record.supervisor, 0)]
     processes += [(child.name, record.process_of(child), child.restarts) for child in record.children]
     shown = tuple(_status_of(name, process, restarts) for name, process, restarts in processes)
-    is_running = record.is_running
-    health = probe(record.url, _cert_of(record)) if is_running else Health(False, "not running")
-    return StackStatus(is_running, record.url if is_running else None, health, shown)
+    if not record.is_running:
+        return StackStatus(False, None, Health(False, "not running"), shown, {})
+    where = (record.url, _cert_of(record), _token(settings))
+    health = probe(*where)
+    return StackStatus(True, record.url, health, shown, count(*where) if health.is_ready else {})
 
 
 def _status_of(name: str, process: proc.Process, restarts: int) -> ProcessStatus:
@@ -222,3 +226,8 @@ def _status_of(name: str, process: proc.Process, restarts: int) -> ProcessStatus
 
 def _cert_of(record: StackRecord) -> Path | None:
     return Path(record.tls_cert) if record.tls_cert else None
+
+
+def _token(settings: Settings) -> str | None:
+    endpoint = read_endpoint(settings.endpoint_path)
+    return endpoint.token if endpoint else None

@@ -23,13 +23,15 @@ from typing import NamedTuple
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from outlive.base import BrokenError, OutliveError
 from outlive.processes import proc
+from outlive.processes.endpoint import read_endpoint
 from outlive.processes.lifeline import Lifeline
 from outlive.processes.listen import check_address, check_certificate, listen, url_of
 from outlive.processes.logs import rotate, tail
-from outlive.processes.probe import probe
+from outlive.processes.probe import Health, probe
 from outlive.processes.record import ChildRecord, StackRecord, hold_lock, read_record, remove_record, write_record
 from outlive.processes.restart import GiveUp, RestartPolicy, decide_restart, say_exit
 from outlive.wiring.settings import PREFIX, Settings, prepare_home
@@ -69,12 +71,15 @@ def supervise(settings: Settings, tell: Tell) -> None:
         listener = listen(settings.api)
         lifeline = Lifeline()
         try:
-            supervisor = Supervisor(settings, listener, lifeline, tell)
-            anyio.run(supervisor.run)
+            anyio.run(_supervise, settings, listener, lifeline, tell)
         finally:
             listener.close()
             lifeline.close()
             remove_record(settings.run_path)
+
+
+async def _supervise(settings: Settings, listener: socket.socket, lifeline: Lifeline, tell: Tell) -> None:
+    await Supervisor(settings, listener, lifeline, tell).run()
 
 
 def _end_orphans(run_path: Path, tell: Tell) -> None:
@@ -229,13 +234,15 @@ class Supervisor:
 
     async def _say_when_ready(self) -> None:
         while True:
-            health = await anyio.to_thread.run_sync(
-                probe, self._url, self._settings.api.tls_cert, abandon_on_cancel=True
-            )
-            if health.is_ready:
+            if (await anyio.to_thread.run_sync(self._probe, abandon_on_cancel=True)).is_ready:
                 break
             await anyio.sleep(_PROBE_EVERY_S)
         self._tell(Notice("ready", f"ready at {self._url}", {"url": self._url, "pid": self._record.pid}))
+
+    def _probe(self) -> Health:
+        # The file is written by the API that we started, which listens on the socket that we hold.
+        endpoint = read_endpoint(self._settings.endpoint_path)
+        return probe(self._url, self._settings.api.tls_cert, endpoint.token if endpoint else None)
 
     async def _bound_logs(self) -> None:
         while True:

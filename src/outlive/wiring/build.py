@@ -1,16 +1,17 @@
 """From settings to ports: the only place that names concrete backends.
 
 `open_parts` is what an API process is made of; `open_conversations` what any other process needs that writes or follows
-conversations. Both bring the database up to date first. Backends are imported when they are chosen: an embedded stack
-carries no driver of PostgreSQL or Redis.
+conversations. Both bring the database up to date first. Backends are imported when they are chosen.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from outlive.base import Clock, ConflictError, OutliveError, SystemClock
 from outlive.conversation.backends.object_blobs import ObjectBlobs
@@ -18,6 +19,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.feed import Feed
 from outlive.conversation.log import Catalog, EventLog
 from outlive.governance import CachedPrincipals, Idempotency, IdempotencyKeys, Principals, open_idempotency
+from outlive.storage.migrate import Migrations, migrate_postgres, migrate_sqlite
 from outlive.storage.objects import ObjectStore, open_objects
 from outlive.wiring.settings import Settings, prepare_home
 
@@ -80,18 +82,30 @@ def open_stores(settings: Settings, clock: Clock) -> AbstractAsyncContextManager
     return _open_sqlite_stores(settings, clock) if settings.sqlite_path else _open_postgres_stores(settings, clock)
 
 
+def migrations_of(settings: Settings) -> tuple[Migrations, ...]:
+    """Every migration of the database of the settings, part by part."""
+    if settings.sqlite_path:
+        from outlive.conversation.backends import sqlite_log
+        from outlive.governance.backends.sqlite import sqlite_migrations
+
+        return sqlite_log.MIGRATIONS, sqlite_migrations()
+    from outlive.conversation.backends import postgres_log
+    from outlive.governance.backends.postgres import postgres_migrations
+
+    return postgres_log.MIGRATIONS, postgres_migrations()
+
+
 @asynccontextmanager
 async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     from outlive.conversation.backends import sqlite_log
     from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
     from outlive.governance.backends import sqlite as governance
-    from outlive.storage.migrate import migrate_sqlite
     from outlive.storage.sqlite import open_sqlite
 
     path = settings.sqlite_path
     assert path is not None
     async with open_sqlite(path) as database:
-        await migrate_sqlite(database, (sqlite_log.MIGRATIONS, governance.sqlite_migrations()), clock)
+        await migrate_sqlite(database, migrations_of(settings), clock)
 
         async def check() -> None:
             await database.read(lambda connection: connection.execute("SELECT 1 FROM migrations LIMIT 1").fetchone())
@@ -111,11 +125,10 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
     from outlive.conversation.backends import postgres_log
     from outlive.conversation.backends.postgres_catalog import PostgresCatalog
     from outlive.governance.backends import postgres as governance
-    from outlive.storage.migrate import migrate_postgres
     from outlive.storage.postgres import open_postgres
 
     async with open_postgres(settings.database.url.get_secret_value()) as database:
-        await migrate_postgres(database, (postgres_log.MIGRATIONS, governance.postgres_migrations()), clock)
+        await migrate_postgres(database, migrations_of(settings), clock)
 
         async def check() -> None:
             await database.run(lambda connection: connection.fetchval("SELECT 1"))
@@ -134,16 +147,19 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
 
 
 async def open_object_store(settings: Settings) -> ObjectStore:
-    if settings.objects_path is not None:
-        return await open_objects(settings.objects_path)
-    objects = settings.objects
-    return await open_objects(
-        objects.url.get_secret_value(),
-        endpoint=objects.endpoint,
-        region=objects.region,
-        access_key_id=objects.access_key.get_secret_value() if objects.access_key else None,
-        secret_access_key=objects.secret_key.get_secret_value() if objects.secret_key else None,
+    """The object store of the settings, asked once whether it is there."""
+    given = settings.objects
+    opening = partial(
+        open_objects,
+        settings.objects_path or given.url.get_secret_value(),
+        endpoint=given.endpoint,
+        region=given.region,
+        access_key_id=given.access_key.get_secret_value() if given.access_key else None,
+        secret_access_key=given.secret_key.get_secret_value() if given.secret_key else None,
     )
+    objects = await anyio.to_thread.run_sync(opening)
+    await objects.check()
+    return objects
 
 
 def _open_feed(settings: Settings, log: EventLog) -> AbstractAsyncContextManager[Feed]:
