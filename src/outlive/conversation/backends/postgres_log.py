@@ -1,0 +1,183 @@
+"""The event log in PostgreSQL. Finds and keeps rows; what an append may do is decided in `append.py`.
+
+A group of appends takes two round trips: one statement reads all it depends on, one statement writes it if the heads
+are still what they were. The head is the version of a conversation: nothing an append depends on changes without it.
+Only when another process was faster are the rows locked first, in the order of their keys, and all of it done again.
+"""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from outlive.base import BrokenError, ConversationId, CrashPoint, NotFoundError, OutliveError, StepId, reach
+from outlive.conversation.append import Known, LastAttempt, Plan, Summary, plan
+from outlive.conversation.backends.group import GroupCommitter
+from outlive.conversation.backends.lineage import Segment
+from outlive.conversation.backends.postgres_write import write_statement
+from outlive.conversation.events import SEQ_MAX, Event
+from outlive.conversation.log import READ_LIMIT, Append, Appended, OpenAttempt
+from outlive.storage.migrate import read_migrations
+from outlive.storage.postgres import Connection, PostgresDatabase
+
+MIGRATIONS = read_migrations("conversations", Path(__file__).parent / "migrations" / "postgres")
+
+EVENT_COLUMNS = "e.seq, e.id, e.turn, e.step, e.attempt, e.type, e.v, e.at, e.actor, e.data, e.blob"
+
+_SELECT_KNOWN = """
+SELECT w.n, c.key, s.head, s.state, s.turn, s.machine, c.archived_at, s.updated_at, e.seq, e.batch_size,
+    a.attempt, a.status
+FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS w (id, batch, step, n)
+JOIN conversations c ON c.id = w.id
+JOIN summaries s ON s.key = c.key
+LEFT JOIN LATERAL (
+    SELECT seq, batch_size FROM events WHERE batch = w.batch AND conversation = c.key LIMIT 1
+) e ON true
+LEFT JOIN LATERAL (
+    SELECT attempt, status FROM attempts WHERE step = w.step AND conversation = c.key ORDER BY attempt DESC LIMIT 1
+) a ON true
+"""
+_LOCK = """
+SELECT s.key FROM summaries s WHERE s.key IN (SELECT key FROM conversations WHERE id = ANY($1::text[]))
+ORDER BY s.key FOR UPDATE
+"""
+_SELECT_EVENTS = f"""
+SELECT {EVENT_COLUMNS} FROM events e WHERE e.conversation = $1 AND e.seq BETWEEN $2 AND $3 ORDER BY e.seq LIMIT $4
+"""  # noqa: S608
+_SELECT_SEGMENTS = """
+SELECT c.key, c.first_seq, s.head FROM conversations c JOIN summaries s ON s.key = c.key WHERE c.id = $1
+"""
+_SELECT_SHARED = "SELECT ancestor, first_seq, last_seq FROM lineage WHERE conversation = $1 ORDER BY first_seq"
+_SELECT_OPEN = """
+SELECT step, attempt, start_seq, turn FROM attempts
+WHERE conversation = $1 AND start_seq <= $2 AND (end_seq IS NULL OR end_seq > $2) AND start_seq >=
+    (SELECT floor FROM attempts WHERE conversation = $1 AND start_seq <= $2 ORDER BY start_seq DESC LIMIT 1)
+ORDER BY start_seq
+"""
+_SELECT_HEADS = """
+SELECT c.id, s.head FROM conversations c JOIN summaries s ON s.key = c.key WHERE c.id = ANY($1::text[])
+"""
+
+
+async def segments_of(connection: Connection, conversation: ConversationId) -> list[Segment]:
+    """Where the events of a conversation are, in order; its own come last."""
+    row = await connection.fetchrow(_SELECT_SEGMENTS, conversation)
+    if row is None:
+        raise NotFoundError("conversation.not_found", f"There is no conversation {conversation!r}.")
+    own = Segment._make(row)
+    if own.first == 1:
+        return [own]
+    return [*map(Segment._make, await connection.fetch(_SELECT_SHARED, own.key)), own]
+
+
+async def _read_known(connection: Connection, appends: list[Append]) -> Known:
+    known = Known()
+    rows = await connection.fetch(
+        _SELECT_KNOWN,
+        [append.conversation for append in appends],
+        [append.key for append in appends],
+        [append.writer.step if append.writer else None for append in appends],
+    )
+    for n, key, head, state, turn, machine, archived_at, updated_at, seq, size, attempt, status in rows:
+        append = appends[n - 1]
+        if append.conversation not in known.summaries:
+            summary = Summary(key, head, state, turn, machine, archived_at, updated_at)
+            known.summaries[append.conversation] = summary
+        if seq is not None:  # rare: a repeat
+            events = await connection.fetch(_SELECT_EVENTS, key, seq, seq + size - 1, size)
+            known.batches[append.conversation, append.key] = [Event._make(row) for row in events]
+        if attempt is not None and append.writer is not None:
+            known.attempts[append.conversation, StepId(append.writer.step)] = LastAttempt(attempt, status)
+    return known
+
+
+async def _commit(connection: Connection, appends: list[Append]) -> list[Appended | OutliveError] | None:
+    """The answers; or None if somebody else changed a conversation meanwhile, and nothing was written."""
+    known = await _read_known(connection, appends)
+    heads = {conversation: summary.head for conversation, summary in known.summaries.items()}
+    into = Plan()
+    results = [plan(append, known, into) for append in appends]
+    reach(CrashPoint.LOG_BEFORE_COMMIT)
+    if into.events:
+        sql, values = write_statement(known, heads, into)
+        if not await connection.fetchval(sql, *values):
+            return None
+    return results
+
+
+class PostgresEventLog:
+    """`EventLog` in a PostgreSQL database that many processes may share. Made by `open_postgres_log`."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._committer = GroupCommitter(self._commit_group)
+
+    async def run(self) -> None:
+        """Commit what is appended, until cancelled."""
+        await self._committer.run()
+
+    async def append(self, append: Append) -> Appended:
+        return await self._committer.append(append)
+
+    async def read(self, conversation: ConversationId, after: int, limit: int) -> list[Event]:
+        wanted = max(0, min(limit, READ_LIMIT))
+
+        async def select(connection: Connection) -> list[Event]:
+            events: list[Event] = []
+            for key, first, last in await segments_of(connection, conversation):
+                if last <= after or len(events) >= wanted:
+                    continue
+                begin = max(first, after + 1)
+                rows = await connection.fetch(_SELECT_EVENTS, key, begin, last, wanted - len(events))
+                events += map(Event._make, rows)
+            return events
+
+        return await self._database.run(select)
+
+    async def head(self, conversation: ConversationId) -> int:
+        heads = await self.heads([conversation])
+        if conversation not in heads:
+            raise NotFoundError("conversation.not_found", f"There is no conversation {conversation!r}.")
+        return heads[conversation]
+
+    async def heads(self, conversations: Collection[ConversationId]) -> dict[ConversationId, int]:
+        async def select(connection: Connection) -> dict[ConversationId, int]:
+            rows = await connection.fetch(_SELECT_HEADS, list(conversations))
+            return {ConversationId(id): head for id, head in rows}
+
+        return await self._database.run(select)
+
+    async def open_attempts(self, conversation: ConversationId, at: int) -> list[OpenAttempt]:
+        async def select(connection: Connection) -> list[OpenAttempt]:
+            for key, first, _ in reversed(await segments_of(connection, conversation)):
+                if first <= at:  # the newest part that had begun; what was open before it is not open in it
+                    rows = await connection.fetch(_SELECT_OPEN, key, min(at, SEQ_MAX))
+                    return [OpenAttempt._make(row) for row in rows]
+            return []
+
+        return await self._database.run(select)
+
+    async def _commit_group(self, appends: list[Append]) -> list[Appended | OutliveError]:
+        results = await self._database.run(lambda connection: _commit(connection, appends))
+        if results is not None:
+            return results
+
+        async def transaction(connection: Connection) -> list[Appended | OutliveError]:
+            await connection.fetch(_LOCK, [append.conversation for append in appends])
+            results = await _commit(connection, appends)
+            if results is None:
+                raise BrokenError("log.lock", "A conversation changed while its row was locked.")
+            return results
+
+        return await self._database.write(transaction)
+
+
+@asynccontextmanager
+async def open_postgres_log(database: PostgresDatabase) -> AsyncIterator[PostgresEventLog]:
+    """The log in a migrated database. Its committing loop ends with the context."""
+    log = PostgresEventLog(database)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(log.run)
+        yield log
+        tasks.cancel_scope.cancel()

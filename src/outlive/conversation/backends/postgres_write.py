@@ -1,0 +1,110 @@
+"""The one statement that writes a group of appends to PostgreSQL: all of it, or nothing if a head has moved.
+
+Every part of the statement sees the database as it was when the statement began. So no two parts may change the same
+row, and a row that is new and changed at once comes in its final state (`rows.py` sees to both).
+"""
+
+from functools import cache
+from typing import Any
+
+from outlive.base import ConversationId
+from outlive.conversation.append import Known, Plan
+from outlive.conversation.backends.rows import attempt_rows, event_rows, text_rows
+
+# Locks the conversations in the order of their keys, those whose head is still the expected one. Rows that changed
+# while the lock was waited for are looked at again.
+_HEAD = """
+WITH held AS MATERIALIZED (
+    SELECT s.key FROM summaries s JOIN unnest({0}::bigint[], {1}::bigint[]) AS w (key, head) ON s.key = w.key
+    WHERE s.head = w.head ORDER BY s.key FOR UPDATE OF s
+), fresh AS MATERIALIZED (
+    SELECT count(*) = cardinality({0}::bigint[]) AS is_fresh FROM held
+), summarized AS (
+    UPDATE summaries s
+    SET head = w.head, state = w.state, turn = w.turn, machine = w.machine, updated_at = w.updated_at
+    FROM unnest({0}::bigint[], {2}::bigint[], {3}::text[], {4}::text[], {5}::text[], {6}::text[])
+        AS w (key, head, state, turn, machine, updated_at)
+    WHERE s.key = w.key AND (SELECT is_fresh FROM fresh)
+), written AS (
+    INSERT INTO events (conversation, seq, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size)
+    SELECT * FROM unnest({7}::bigint[], {8}::bigint[], {9}::text[], {10}::text[], {11}::text[], {12}::int[],
+        {13}::text[], {14}::int[], {15}::text[], {16}::text[], {17}::text[], {18}::text[], {19}::text[], {20}::int[])
+    WHERE (SELECT is_fresh FROM fresh)
+)"""
+_TEXTS = """, indexed AS (
+    INSERT INTO texts (conversation, seq, words)
+    SELECT w.key, w.seq, array_to_tsvector(string_to_array(w.words, ' '))
+    FROM unnest({0}::bigint[], {1}::bigint[], {2}::text[]) AS w (key, seq, words)
+    WHERE (SELECT is_fresh FROM fresh)
+)"""
+_ARCHIVED = """, archived AS (
+    UPDATE conversations c SET archived_at = w.at FROM unnest({0}::bigint[], {1}::text[]) AS w (key, at)
+    WHERE c.key = w.key AND (SELECT is_fresh FROM fresh)
+)"""
+_STARTED = """, started AS (
+    INSERT INTO attempts (conversation, start_seq, floor, step, attempt, turn, status, end_seq)
+    SELECT w.key, w.start_seq, coalesce(
+        (SELECT min(a.start_seq) FROM attempts a WHERE a.conversation = w.key AND a.end_seq IS NULL), w.floor
+    ), w.step, w.attempt, w.turn, w.status, w.end_seq
+    FROM unnest({0}::bigint[], {1}::bigint[], {2}::bigint[], {3}::text[], {4}::int[], {5}::text[], {6}::text[],
+        {7}::bigint[]) AS w (key, start_seq, floor, step, attempt, turn, status, end_seq)
+    WHERE (SELECT is_fresh FROM fresh)
+)"""
+_ENDED = """, ended AS (
+    UPDATE attempts a SET end_seq = w.end_seq, status = w.status
+    FROM unnest({0}::bigint[], {1}::text[], {2}::int[], {3}::bigint[], {4}::text[])
+        AS w (key, step, attempt, end_seq, status)
+    WHERE a.step = w.step AND a.conversation = w.key AND a.attempt = w.attempt AND (SELECT is_fresh FROM fresh)
+), turned AS (
+    UPDATE attempts a SET end_seq = w.end_seq, status = 'abandoned'
+    FROM unnest({5}::bigint[], {6}::bigint[]) AS w (key, end_seq)
+    WHERE a.conversation = w.key AND a.end_seq IS NULL AND a.start_seq < w.end_seq
+    AND NOT EXISTS (
+        SELECT FROM unnest({0}::bigint[], {1}::text[], {2}::int[]) AS x (key, step, attempt)
+        WHERE x.key = a.conversation AND x.step = a.step AND x.attempt = a.attempt
+    ) AND (SELECT is_fresh FROM fresh)
+)"""
+_PARTS = {"head": (_HEAD, 21), "texts": (_TEXTS, 3), "archived": (_ARCHIVED, 2), "started": (_STARTED, 8)}
+_PARTS["ended"] = (_ENDED, 7)
+
+
+@cache
+def _statement(*parts: str) -> str:
+    """The parts that a group needs, their parameters numbered through."""
+    sql, number = "", 0
+    for part in parts:
+        template, count = _PARTS[part]
+        sql += template.format(*(f"${number + i + 1}" for i in range(count)))
+        number += count
+    return sql + "\nSELECT is_fresh FROM fresh"
+
+
+def _columns(rows: list[Any], count: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(count)]
+
+
+def write_statement(known: Known, heads: dict[ConversationId, int], into: Plan) -> tuple[str, list[Any]]:
+    """The statement and its values. It answers whether it was done; it was not if one of `heads` has moved."""
+    touched = [(known.summaries[conversation], heads[conversation]) for conversation in into.touched]
+    parts = ["head"]
+    values = _columns(
+        [(s.key, head, s.head, s.state, s.turn, s.machine, s.updated_at) for s, head in touched], 7
+    ) + _columns(event_rows(into), 14)
+    if texts := text_rows(into):
+        parts.append("texts")
+        values += _columns([(key, seq, " ".join(words)) for key, seq, words in texts], 3)
+    if archived := [(key, new.at) for key, _, new, _ in into.events if new.type == "conversation.archived"]:
+        parts.append("archived")
+        values += _columns(archived, 2)
+    if into.changes:
+        rows = attempt_rows(into)
+        if rows.started:
+            parts.append("started")
+            values += _columns(
+                [(r.key, r.start, r.floor, r.step, r.attempt, r.turn, r.status, r.end) for r in rows.started], 8
+            )
+        if rows.ended or rows.turns_ended:
+            parts.append("ended")
+            values += _columns([(e.key, e.step, e.attempt, e.end, e.status) for e in rows.ended], 5)
+            values += _columns(list(rows.turns_ended.items()), 2)
+    return _statement(*parts), values
