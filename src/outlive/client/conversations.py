@@ -1,5 +1,6 @@
 """Conversations over the API, async. The sync form (`sync.py`) runs these."""
 
+import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from outlive.client.wire import (
     facts_of,
     garbled,
     items_of,
+    transcript_of,
 )
 
 PAGE = 1_000  # events asked for at once
@@ -34,10 +36,13 @@ class AsyncConversation(ConversationShown):
         return self
 
     async def send(self, text: str, *, attachments: Sequence[Mapping[str, Any]] = (), model: str | None = None) -> Sent:
-        """Send a message. It is in the log, once, when this returns."""
+        """Send a message. It is in the log, once, when this returns.
+
+        An attachment is `{"name", "media_type", "data": bytes}`, or has the name of a stored `blob` instead of data.
+        """
         body: dict[str, Any] = {"text": text}
         if attachments:
-            body["attachments"] = [dict(attachment) for attachment in attachments]
+            body["attachments"] = [_attached(attachment) for attachment in attachments]
         if model is not None:
             body["model"] = model
         answer = await self._transport.call("POST", f"/conversations/{self.id}/messages", body)
@@ -90,15 +95,12 @@ class AsyncConversation(ConversationShown):
     async def transcript(self) -> Transcript:
         """What a person should read now."""
         answer = await self._transport.call("GET", f"/conversations/{self.id}/transcript")
-        return Transcript(self.id, answer.get("head", 0), tuple(items_of(answer)))
+        return transcript_of(answer)
 
     async def fork(self, at: int | None = None, *, model: str | None = None) -> "AsyncConversation":
         """A new conversation that shares this one's past up to event `at` (without one: all of it)."""
-        if at is None:
-            at = facts_of(await self._transport.call("GET", f"/conversations/{self.id}")).head
-        body: dict[str, Any] = {"at": at}
-        if model is not None:
-            body["model"] = model
+        given = {"at": at, "model": model}
+        body = {name: value for name, value in given.items() if value is not None}
         answer = await self._transport.call("POST", f"/conversations/{self.id}/fork", body)
         return AsyncConversation(self._transport, facts_of(answer))
 
@@ -121,11 +123,12 @@ class AsyncConversations:
         agent: str | None = None,
         title: str | None = None,
         environment: str | None = None,
+        model: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         parent: tuple[str, int] | None = None,
     ) -> AsyncConversation:
         """Make a conversation; with `parent` (an id and a seq) a fork."""
-        given = {"agent": agent, "title": title, "environment": environment}
+        given = {"agent": agent, "title": title, "environment": environment, "model": model}
         body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if metadata is not None:
             body["metadata"] = dict(metadata)
@@ -143,7 +146,7 @@ class AsyncConversations:
 
     async def search(self, query: str, *, limit: int | None = LIST_LIMIT, archived: bool = False) -> Found:
         """Those with all words of `query` in the title or in one message or answer, newest first."""
-        return await self._list({"archived": str(archived).lower(), "query": query}, limit)
+        return await self._list({"archived": str(archived).lower(), "q": query}, limit)
 
     async def _list(self, params: Params, limit: int | None) -> Found:
         found: Found = []
@@ -156,6 +159,13 @@ class AsyncConversations:
                 break
             cursor = {"cursor": following}
         return found
+
+
+def _attached(attachment: Mapping[str, Any]) -> dict[str, Any]:
+    data = attachment.get("data")
+    if isinstance(data, bytes | bytearray | memoryview):
+        return {**attachment, "data": base64.b64encode(data).decode()}
+    return dict(attachment)
 
 
 def _checked(id: str) -> str:

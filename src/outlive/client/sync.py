@@ -74,7 +74,10 @@ class Conversation(ConversationShown):
         return self
 
     def send(self, text: str, *, attachments: Sequence[Mapping[str, Any]] = (), model: str | None = None) -> Sent:
-        """Send a message. It is in the log, once, when this returns."""
+        """Send a message. It is in the log, once, when this returns.
+
+        An attachment is `{"name", "media_type", "data": bytes}`, or has the name of a stored `blob` instead of data.
+        """
         return self._loop.run(self._twin.send, text, attachments=attachments, model=model)
 
     def events(self, after: int = 0) -> Iterator[Event]:
@@ -139,12 +142,19 @@ class Conversations:
         agent: str | None = None,
         title: str | None = None,
         environment: str | None = None,
+        model: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         parent: tuple[str, int] | None = None,
     ) -> Conversation:
         """Make a conversation; with `parent` (an id and a seq) a fork."""
         made = self._loop.run(
-            self._twin.create, agent=agent, title=title, environment=environment, metadata=metadata, parent=parent
+            self._twin.create,
+            agent=agent,
+            title=title,
+            environment=environment,
+            model=model,
+            metadata=metadata,
+            parent=parent,
         )
         return Conversation(self._loop, made)
 

@@ -62,8 +62,10 @@ class Transport:
         self._deadline_s = deadline_s
         self._patience_s = min(patience_s, deadline_s)
         self._endpoint = find()
-        # A proxy of the environment is for the world outside, not for this host's own loopback.
-        self._http = httpx.AsyncClient(limits=_POOL, trust_env=not self._endpoint.is_loopback)
+        # A proxy of the environment is for the world outside, not for this host's own loopback. (With TLS the
+        # environment also says whom to trust.)
+        is_plain_loopback = self._endpoint.is_loopback and self._endpoint.url.startswith("http:")
+        self._http = httpx.AsyncClient(limits=_POOL, trust_env=not is_plain_loopback)
 
     @property
     def url(self) -> str:

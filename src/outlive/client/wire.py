@@ -43,10 +43,12 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What a person should read now: retries folded."""
+    """What a person should read now: retries folded. `follow(after=position)` goes on from here."""
 
     conversation: str
     head: int
+    position: str
+    state: str
     items: tuple[Mapping[str, Any], ...]
 
 
@@ -129,6 +131,13 @@ def facts_of(raw: Mapping[str, Any]) -> ConversationFacts:
             updated_at=raw.get("updated_at"),
             archived_at=raw.get("archived_at"),
         )
+    except KeyError:
+        raise garbled() from None
+
+
+def transcript_of(raw: Mapping[str, Any]) -> Transcript:
+    try:
+        return Transcript(raw["conversation"], raw["head"], raw["position"], raw["state"], tuple(items_of(raw)))
     except KeyError:
         raise garbled() from None
 

@@ -1,0 +1,239 @@
+"""What a conversation looks like as text, for people. Pure: values in, text out.
+
+Rule 1: nothing that a model, a tool or another person wrote reaches the terminal raw. `clean` takes out every control
+        character but newline and tab, and what makes text run in another direction than it is stored.
+Rule 2: text of a dead attempt is never left standing as if it had been said. A terminal takes it back (`LiveTail`); a
+        pipe cannot, so it is told (`PipeFollow`).
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from outlive.client.view import View
+from outlive.client.wire import ConversationFacts, Event
+
+Json = Mapping[str, Any]
+
+# C0 and C1 controls, bidirectional overrides and isolates, lone surrogates (no encoding can write them).
+_HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINE_END = re.compile(r"\r\n?|\u2028|\u2029|\x85")
+_INDENT = "    "
+_TITLE_WIDTH = 60
+
+
+def clean(text: str) -> str:
+    """The text without what a terminal would obey."""
+    return _HARMFUL.sub("", _LINE_END.sub("\n", text))
+
+
+def clean_line(text: object) -> str:
+    """The same, on one line."""
+    return " ".join(clean(str(text)).split())
+
+
+def json_text(document: object) -> str:
+    """One line of JSON, pure ASCII: harmless in a terminal, writable in every encoding."""
+    return json.dumps(document, ensure_ascii=True, default=dict)
+
+
+class Block(NamedTuple):
+    """Something said or done: a line about it, and what it says."""
+
+    head: str
+    body: str
+    style: str  # of the head, for a terminal with colours
+
+
+def block_of(item: Json) -> Block:
+    """An item of a transcript or a view."""
+    match item.get("kind"):
+        case "message":
+            return Block(
+                f"{_mark(item)} message from {clean_line(item.get('actor'))}", _body(item, "text"), "bold cyan"
+            )
+        case "answer":
+            return Block(f"{_mark(item)} answer{_of(item.get('model'))}{_state(item)}", _answer(item), "bold green")
+        case "tool":
+            head = f"{_mark(item)} tool{_of(item.get('name'))}{_arguments(item)}{_outcome(item)}{_state(item)}"
+            return Block(head, _body(item, "output"), "bold yellow")
+        case _:
+            said = ", ".join(f"{clean_line(name)}={_short(value)}" for name, value in _facts(item) if value is not None)
+            return Block(f"{_mark(item)} {clean_line(item.get('type'))}{': ' if said else ''}{said}", "", "dim")
+
+
+def _facts(item: Json) -> list[tuple[str, Any]]:
+    data = item.get("data")
+    return list(data.items()) if isinstance(data, Mapping) else []
+
+
+def _short(value: object) -> str:
+    text = clean_line(value if isinstance(value, str) else json_text(value))
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _mark(item: Json) -> str:
+    seq = item.get("seq")
+    return f"[{seq}]" if isinstance(seq, int) else "[ ]"
+
+
+def _of(name: object) -> str:
+    return f" of {clean_line(name)}" if name else ""
+
+
+def _state(item: Json) -> str:
+    attempts = item.get("attempts")
+    state = {"open": " (going on)", "abandoned": " (never finished)"}.get(str(item.get("state")), "")
+    return f"{state} (attempt {item.get('attempt')})" if isinstance(attempts, int) and attempts > 1 else state
+
+
+def _outcome(item: Json) -> str:
+    outcome, code = item.get("outcome"), item.get("exit_code")
+    if outcome is None:
+        return ""
+    return f": {clean_line(outcome)}" + (f", exit code {code}" if isinstance(code, int) else "")
+
+
+def _arguments(item: Json) -> str:
+    arguments = item.get("arguments")
+    return f" {_short(arguments)}" if arguments else ""
+
+
+def _answer(item: Json) -> str:
+    calls = item.get("tool_calls")
+    lines = [_body(item, "text")] if item.get("text") else []
+    if isinstance(calls, Sequence) and not isinstance(calls, str):
+        lines.extend(f"→ {clean_line(call.get('name'))} {_short(call.get('arguments'))}" for call in calls)
+    return "\n".join(lines)
+
+
+def _body(item: Json, field: str) -> str:
+    return clean(str(item.get(field) or "")).rstrip("\n")
+
+
+def plain(block: Block) -> str:
+    """A block for a pipe: the head, and the body indented."""
+    if not block.body:
+        return f"{block.head}\n"
+    return f"{block.head}\n{_INDENT}{_indented(block.body)}\n"
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", f"\n{_INDENT}")
+
+
+# ── one conversation, many conversations ──
+
+
+def facts_lines(facts: ConversationFacts) -> list[str]:
+    """What there is to say about a conversation, one line each."""
+    parent = facts.parent
+    rows = [
+        ("id", facts.id),
+        ("title", facts.title),
+        ("state", facts.state + (", archived" if facts.archived_at else "")),
+        ("agent", facts.agent),
+        ("machine", facts.machine),
+        ("forked from", f"{parent.get('conversation')} at {parent.get('at')}" if parent else None),
+        ("events", facts.head),
+        ("created", f"{when(facts.created_at)} by {facts.created_by}"),
+        ("changed", when(facts.updated_at)),
+    ]
+    return [f"{name:<12}{clean_line(value)}" for name, value in rows if value is not None]
+
+
+class Row(NamedTuple):
+    id: str
+    state: str
+    events: str
+    changed: str
+    title: str
+
+
+HEADINGS = Row("ID", "STATE", "EVENTS", "CHANGED", "TITLE")
+
+
+def row_of(facts: ConversationFacts) -> Row:
+    title = clean_line(facts.title or "")
+    title = title if len(title) <= _TITLE_WIDTH else title[: _TITLE_WIDTH - 1] + "…"
+    return Row(clean_line(facts.id), clean_line(facts.state), str(facts.head), when(facts.updated_at), title)
+
+
+def when(at: str | None) -> str:
+    """A moment of the wire as people read it, to the second. UTC, and says so."""
+    return f"{clean_line(at)[:19].replace('T', ' ')}Z" if at else "-"
+
+
+def plain_table(rows: Sequence[Row]) -> str:
+    """Columns of one width, the last one free."""
+    table = [HEADINGS, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(HEADINGS) - 1)]
+    lines = (
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in table
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+# ── following into a pipe ──
+
+
+class PipeFollow:
+    """Text for each event of a stream, for an output that cannot be taken back.
+
+    Live text is written as it comes. The seal only ends it if it is what the seal says; else the whole is said again.
+    """
+
+    def __init__(self) -> None:
+        self._view = View()
+        self._step: str | None = None  # the step whose live text is being written: the line is not ended
+        self._written: dict[str, str] = {}  # live text so far, by open step
+
+    def show(self, event: Event) -> str:
+        item = self._view.fold(event)
+        step = event.step or ""
+        match event.type:
+            case "model.delta" | "tool.output":
+                return self._stream(step, event)
+            case "step.rewound":
+                self._written.pop(step, None)
+                return f"{self._break()}… attempt {event.attempt} of the step begins, forget the text above\n"
+        if item is None:
+            return ""
+        if (
+            item["kind"] in ("answer", "tool")
+            and self._written.pop(step, "").rstrip("\n") == _body(item, _field(item)) != ""
+        ):
+            calls = [] if item["kind"] == "tool" else _answer({**item, "text": ""}).splitlines()
+            return self._break() + "".join(f"{_INDENT}{line}\n" for line in calls) + f"{block_of(item).head}\n"
+        return self._break() + plain(block_of(item))
+
+    def _stream(self, step: str, event: Event) -> str:
+        text = clean(str(event.data.get("text", "")))
+        start = ""
+        if self._step != step:
+            start = self._break() + f"[…] {'output' if event.type == 'tool.output' else 'answer'}, live\n{_INDENT}"
+            self._step = step
+        self._written[step] = self._written.get(step, "") + text
+        return start + _indented(text)
+
+    def _break(self) -> str:
+        """End the line of live text that is being written."""
+        was, self._step = self._step, None
+        return "" if was is None else "\n"
+
+
+def _field(item: Json) -> str:
+    return "text" if item["kind"] == "answer" else "output"
+
+
+# ── following on a terminal ──
+
+
+def tail_lines(text: str, width: int, height: int) -> list[str]:
+    """The last lines of `text` as a terminal of that size breaks them: what a live region can show and take back."""
+    lines: list[str] = []
+    for line in text.split("\n")[-height:]:
+        expanded = line.expandtabs(8)
+        lines.extend([expanded[at : at + width] for at in range(0, len(expanded), width)] or [""])
+    return lines[-height:]

@@ -1,0 +1,87 @@
+"""Printing what `render.py` made: with colours on a terminal, plain in a pipe. Rich is only imported for a terminal."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from outlive.cli.render import (
+    HEADINGS,
+    Block,
+    block_of,
+    facts_lines,
+    plain,
+    plain_table,
+    row_of,
+    tail_lines,
+)
+from outlive.client.wire import ConversationFacts, Transcript
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def open_console() -> "Console":
+    from rich.console import Console
+
+    # No markup, no emoji codes, no highlighting: what somebody said is shown as it was said.
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def print_table(facts: Sequence[ConversationFacts]) -> None:
+    rows = [row_of(each) for each in facts]
+    if not is_terminal():
+        print(plain_table(rows), flush=True)
+        return
+    if not rows:
+        print("No conversations yet. Make one with: outlive new")
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*HEADINGS, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    table.columns[0].no_wrap = True
+    open_console().print(table)
+
+
+def print_conversation(facts: ConversationFacts, transcript: Transcript) -> None:
+    blocks = [block_of(item) for item in transcript.items]
+    if not is_terminal():
+        print("\n".join([*facts_lines(facts), "", *(plain(block) for block in blocks)]), flush=True)
+        return
+    console = open_console()
+    for line in facts_lines(facts):
+        console.print(line, style="dim")
+    for block in blocks:
+        console.print()
+        console.print(styled(block))
+
+
+def styled(block: Block) -> "Text":
+    from rich.text import Text
+
+    text = Text(block.head, style=block.style)
+    if block.body:
+        text.append("\n")
+        text.append(block.body, style="default not bold not dim")
+    return text
+
+
+def live_text(blocks: Sequence[Block], width: int, height: int) -> "Text":
+    """The steps that are going on, as much of their ends as fits: what fits can be taken back."""
+    from rich.text import Text
+
+    text = Text(no_wrap=True)
+    lines_each = max(1, (height - 2 * len(blocks)) // max(1, len(blocks)))
+    for block in blocks:
+        text.append(block.head[:width], style=block.style)
+        text.append("\n")
+        for line in tail_lines(block.body, max(1, width), lines_each) if block.body else []:
+            text.append(f"{line}\n")
+    return text
