@@ -1,0 +1,90 @@
+"""`python -m bench`: runs the benchmarks, shows what they do and find, and writes tables and plots."""
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+from rich.console import Console
+
+from bench import appends, appends_postgres, catch_up, fan_out, idle, latency, storage
+from bench.facts import Facts, gather_facts
+from bench.house import forget_environment
+from bench.measure import Say, Section
+from bench.plots import draw
+from bench.report import RESULTS, show, to_json, to_markdown
+from bench.scale import FULL, QUICK, Scale
+from bench.workshop import Workshop, open_workshop, raise_descriptor_limit
+
+Run = Callable[[Workshop, Scale, Say], Awaitable[Section]]
+
+BENCHES: dict[str, Run] = {
+    module.NAME: module.run for module in (appends, appends_postgres, catch_up, fan_out, latency, storage, idle)
+}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; writes results only to --out")
+    parser.add_argument("--only", action="append", choices=list(BENCHES), metavar="NAME", help=", ".join(BENCHES))
+    parser.add_argument("--rounds", type=int, help="rounds of each contender")
+    parser.add_argument("--out", type=Path, help="folder for tables and plots (bench/results)")
+    return parser.parse_args(arguments)
+
+
+async def measure(names: list[str], scale: Scale, console: Console) -> tuple[Facts, list[Section]]:
+    sections = []
+    with open_workshop() as workshop:
+        facts = gather_facts(workshop.folder, is_quick=scale.is_quick)
+        console.print(facts.line, highlight=False)
+    for name in names:
+        with open_workshop() as workshop, console.status(name) as status:
+
+            def say(text: str, name: str = name) -> None:
+                status.update(f"{name}: {text}")
+                if not console.is_terminal:
+                    console.print(f"  {name}: {text}", highlight=False)
+
+            console.print(f"\n[bold]{name}[/bold]")
+            section = await BENCHES[name](workshop, scale, say)
+            console.print(section.what, highlight=False, style="dim")
+        show(console, section)
+        sections.append(section)
+    return facts, sections
+
+
+def write(folder: Path, facts: Facts, sections: list[Section]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    plots = draw(folder, sections)
+    (folder / "results.md").write_text(to_markdown(facts, sections, plots))
+    (folder / "results.json").write_text(to_json(facts, sections))
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    console = Console()
+    forget_environment()
+    raise_descriptor_limit(8_192)
+    scale = QUICK if options.quick else FULL
+    if options.rounds:
+        scale = scale.with_rounds(options.rounds)
+    names = options.only or list(BENCHES)
+    try:
+        facts, sections = anyio.run(measure, names, scale, console, backend_options={"use_uvloop": True})
+    except KeyboardInterrupt:
+        console.print("\nStopped; nothing was left behind.")
+        return 130
+    is_whole = not options.quick and not options.only
+    folder = options.out or (RESULTS if is_whole else None)
+    if folder is not None:
+        write(folder, facts, sections)
+        console.print(f"\nTables and plots are in {folder}.")
+    missed = [ratio.name for section in sections for ratio in section.ratios if ratio.is_met is False]
+    if missed and not options.quick:
+        console.print(f"[bold red]Missed: {'; '.join(missed)}[/bold red]")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

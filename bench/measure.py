@@ -1,0 +1,103 @@
+"""Rounds, readings and ratios: what a benchmark measures and how two contenders are compared. No I/O of its own."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal, NamedTuple
+
+Say = Callable[[str], None]
+"""How a benchmark tells what it is doing just now."""
+
+Bound = Literal["at least", "at most"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One quantity, once per round."""
+
+    name: str
+    unit: str
+    rounds: tuple[float, ...]
+
+    @property
+    def value(self) -> float:
+        return median(self.rounds)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        return min(self.rounds), max(self.rounds)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Two readings of the same rounds, side by side. Without a bound it is shown and not judged."""
+
+    name: str
+    rounds: tuple[float, ...]
+    bound: Bound | None = None
+    target: float | None = None
+
+    @property
+    def value(self) -> float:
+        return median(self.rounds)
+
+    @property
+    def is_met(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.value >= self.target if self.bound == "at least" else self.value <= self.target
+
+
+@dataclass
+class Section:
+    """What one benchmark found."""
+
+    name: str
+    title: str
+    what: str
+    readings: list[Reading] = field(default_factory=list)
+    ratios: list[Ratio] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    skipped: str | None = None
+
+    def reading(self, name: str) -> Reading:
+        return next(reading for reading in self.readings if reading.name == name)
+
+    def add(self, name: str, unit: str, rounds: Sequence[float]) -> Reading:
+        reading = Reading(name, unit, tuple(rounds))
+        self.readings.append(reading)
+        return reading
+
+    def compare(
+        self, left: str, right: str, bound: Bound | None = None, target: float | None = None, *, name: str | None = None
+    ) -> Ratio:
+        """`left` in units of `right`, round by round: what shook one round shook both sides of it."""
+        pairs = zip(self.reading(left).rounds, self.reading(right).rounds, strict=True)
+        ratio = Ratio(name or f"{left} / {right}", tuple(a / b for a, b in pairs), bound, target)
+        self.ratios.append(ratio)
+        return ratio
+
+
+class Contender(NamedTuple):
+    name: str
+    unit: str
+    run: Callable[[], Awaitable[float]]
+
+
+async def take_turns(contenders: Sequence[Contender], rounds: int, say: Say) -> list[Reading]:
+    """Run all contenders once per round, in this order. One round before the first does not count: it warms up."""
+    taken: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    for number in range(rounds + 1):
+        for contender in contenders:
+            label = f"round {number} of {rounds}" if number else "warming up"
+            say(f"{label}: {contender.name}")
+            value = await contender.run()
+            if number:
+                taken[contender.name].append(value)
+    return [Reading(contender.name, contender.unit, tuple(taken[contender.name])) for contender in contenders]
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The nearest-rank percentile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, round(percent / 100 * len(ordered)) - 1))]

@@ -1,0 +1,59 @@
+"""How much each benchmark does: the full measure, and a quick one that only shows that everything runs."""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Scale:
+    is_quick: bool
+    rounds: int
+    appends_one: int  # appends of one writer in a round
+    appends_each: int  # appends of each of the 64 writers in a round
+    writers: int
+    catch_up_events: int
+    followers: int
+    fan_out_posts: int  # messages posted one by one in a round
+    fan_out_burst: int  # events that a writer appends as fast as it can in a round
+    latency_appends: int
+    deltas: int
+    steps: int
+    idle_followers: int
+    idle_s: float
+
+    def with_rounds(self, rounds: int) -> "Scale":
+        return replace(self, rounds=rounds)
+
+
+FULL = Scale(
+    is_quick=False,
+    rounds=15,
+    appends_one=400,
+    appends_each=30,
+    writers=64,
+    catch_up_events=10_000,
+    followers=200,
+    fan_out_posts=200,
+    fan_out_burst=2_000,
+    latency_appends=500,
+    deltas=1_000_000,
+    steps=100,
+    idle_followers=2_000,
+    idle_s=10.0,
+)
+
+QUICK = Scale(
+    is_quick=True,
+    rounds=1,
+    appends_one=50,
+    appends_each=4,
+    writers=16,
+    catch_up_events=300,
+    followers=10,
+    fan_out_posts=20,
+    fan_out_burst=100,
+    latency_appends=30,
+    deltas=5_000,
+    steps=5,
+    idle_followers=40,
+    idle_s=0.5,
+)
