@@ -1,10 +1,10 @@
 """The blobs contract on a real S3 server."""
 
 import pytest
-from tests.services.seaweedfs import SeaweedService, seaweedfs
 
 from outlive.storage.objects import ObjectStore
 from outlive.testing.blobs import BlobsContract
+from services.seaweedfs import SeaweedService, seaweedfs
 
 __all__ = ["seaweedfs"]
 

@@ -4,12 +4,12 @@ import socket
 
 import anyio
 import pytest
-from tests.services.seaweedfs import Credentials, SeaweedService, seaweedfs
 
 from outlive.base import DeadlineError, DeniedError, InvalidError, NotFoundError, UnavailableError, new_operation_id
 from outlive.storage import objects as objects_module
 from outlive.storage.objects import ObjectStore, open_objects
 from outlive.testing.objects import ObjectsContract
+from services.seaweedfs import Credentials, SeaweedService, seaweedfs
 
 __all__ = ["seaweedfs"]
 pytestmark = pytest.mark.anyio

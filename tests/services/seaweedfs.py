@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
-from tests.eventually import eventually_sync
 
+from eventually import eventually_sync
 from outlive.base import new_operation_id
 from outlive.storage.objects import ObjectStore, open_objects
 

@@ -91,12 +91,12 @@ class Step:
     state: State = "open"
     seq: int | None = None  # of the seal
     result: Json = field(default_factory=dict)  # what durable events say; the rest is as in `_BLANK`
-    heard: int = 0  # the attempt whose live output is shown; ahead of `attempt` between a rewind and the new start
+    is_dead: bool = False  # a newer attempt has started, as we were told; it is still to come here
     streamed: Streamed = field(default_factory=Streamed)
 
     def start(self, kind: StepKind, attempt: int, at: str) -> None:
         self.kind, self.state, self.seq, self.at = kind, "open", None, at
-        self.attempt = self.heard = attempt
+        self.attempt, self.is_dead = attempt, False
         self.attempts += 1
         self.result, self.streamed = {}, Streamed()
 
@@ -147,14 +147,13 @@ class Transcript:
 
     def _stream(self, delta: Delta) -> None:
         step = self._open.get(delta.step)
-        if step is not None and step.heard == delta.attempt:
+        if step is not None and step.attempt == delta.attempt and not step.is_dead:
             step.streamed.add(delta)
 
     def _rewind(self, rewound: Rewound) -> None:
         step = self._open.get(rewound.step)
-        if step is not None and step.heard < rewound.attempt:
-            step.streamed = Streamed()
-            step.heard = rewound.attempt
+        if step is not None and step.attempt < rewound.attempt:
+            step.streamed, step.is_dead = Streamed(), True
 
     def _fold_event(self, event: Event) -> None:
         match event.type:
