@@ -1,0 +1,160 @@
+"""`outlive demo`: a conversation followed live by two clients, one of which is cut off and resumes.
+
+Everything in it is the real thing (the stack, processes that are killed with SIGKILL, clients of the public API) but
+the words: those are fixed (`processes/demo_writer.py`).
+"""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outlive.base import ConflictError, UnavailableError
+from outlive.cli.exit import FAILED
+from outlive.cli.output import Json, print_json
+
+if TYPE_CHECKING:
+    from outlive.cli.demo_story import Outcome
+    from outlive.processes.stack import Started
+    from outlive.wiring.settings import Settings
+
+_LOOK_S = 0.5  # how often we look whether the stack still runs
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("demo")(demo)
+
+
+def demo(
+    exit: Annotated[bool, typer.Option("--exit", help="Leave when all was shown, instead of serving on.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what there is: a conversation followed by two clients, one of which is cut off and resumes.
+
+    Starts the stack if none runs, and then keeps serving until Ctrl-C. No model is asked: the words are fixed.
+
+    \b
+    Examples:
+      outlive demo
+      outlive demo --exit
+      OUTLIVE_HOME=$(mktemp -d) outlive demo --exit
+    """
+    import anyio
+
+    from outlive.cli.demo_stage import open_stage
+    from outlive.cli.demo_story import tell_story
+    from outlive.processes.endpoint import read_endpoint
+
+    with _ends_like_ctrl_c(), _stack(is_silent=json) as (settings, started):
+        endpoint = read_endpoint(settings.endpoint_path)
+        if endpoint is None:
+            raise UnavailableError("endpoint.absent", f"There is no {str(settings.endpoint_path)!r}.")
+        with open_stage(is_silent=json) as stage:
+            outcome = anyio.run(tell_story, stage, settings.home, endpoint.url, endpoint.token)
+        if json:
+            print_json({**outcome._asdict(), "url": endpoint.url})
+        else:
+            _conclude(outcome, settings, started)
+        if not outcome.is_identical:
+            raise typer.Exit(FAILED)
+        if not exit and not started.was_running:
+            _serve_on(settings, is_silent=json)
+
+
+@contextmanager
+def _stack(*, is_silent: bool) -> "Iterator[tuple[Settings, Started]]":
+    """A stack that runs: the one that is there, else one of our own that ends with us."""
+    from outlive.processes.stack import start_detached, stop
+    from outlive.wiring.settings import read_settings
+
+    settings = read_settings()
+    if not is_silent:
+        print(f"==> Outlive starts, with its state under {settings.home} ...", flush=True)
+    try:
+        started = start_detached(settings)
+    except ConflictError as error:
+        if error.code != "api.port_taken":
+            raise
+        settings = read_settings({"api": {"port": 0}})
+        started = start_detached(settings)
+    if not is_silent:
+        how = "A stack was running already and is used" if started.was_running else "The stack is ready"
+        print(f"==> {how}: {started.url}", flush=True)
+    try:
+        yield settings, started
+    finally:
+        if not started.was_running:
+            # From here on nothing may cut us short: whatever we leave would run on unseen.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            stop(settings)
+            if not is_silent:
+                print("==> The stack is stopped.", flush=True)
+
+
+@contextmanager
+def _ends_like_ctrl_c() -> Iterator[None]:
+    """Whoever ends us politely, or closes the terminal, gets the same clean end as Ctrl-C."""
+
+    def end(_number: int, _frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    # A shell without job control starts what runs in its background with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, end)
+    if before[signal.SIGHUP] is not signal.SIG_IGN:  # as nohup asks for
+        signal.signal(signal.SIGHUP, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _conclude(outcome: "Outcome", settings: "Settings", started: "Started") -> None:
+    if outcome.is_identical:
+        said = (
+            f"A, B and the server: identical, {outcome.items} items each. B missed nothing and was told nothing twice."
+        )
+    else:
+        said = "A, B and the server DIFFER. This must not happen: please report it."
+    command = _command(settings)
+    print(
+        f"\n==> {said}\n\n"
+        f"API: {started.url}   (token: {settings.endpoint_path})\n"
+        f"Go on with:\n"
+        f"  {command} list\n"
+        f"  {command} show {outcome.conversation}\n"
+        f'  {command} send {outcome.conversation} "Hello"\n'
+        f"  {command} follow {outcome.conversation} --after {outcome.position}\n",
+        flush=True,
+    )
+
+
+def _command(settings: "Settings") -> str:
+    """How to call us again from here."""
+    here = os.path.relpath(sys.argv[0])
+    name = here if os.access(here, os.X_OK) and len(here) < len(sys.argv[0]) else sys.argv[0]
+    home = f"OUTLIVE_HOME={shlex.quote(str(settings.home))} " if "OUTLIVE_HOME" in os.environ else ""
+    return home + shlex.quote(name)
+
+
+def _serve_on(settings: "Settings", *, is_silent: bool) -> None:
+    from outlive.processes.record import read_record
+
+    if not is_silent:
+        print("==> Serving. Ctrl-C stops.", flush=True)
+    try:
+        while (record := read_record(settings.run_path)) is not None and record.is_running:
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        return
+    if not is_silent:
+        print("==> The stack was stopped by somebody else.", flush=True)
