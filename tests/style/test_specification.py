@@ -32,11 +32,17 @@ def _is_defined(tree: ast.AST, names: list[str]) -> bool:
             for node in ast.iter_child_nodes(scope)
             if isinstance(node, ast.ClassDef) and node.name == name
         ]
-    return any(
-        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == last
-        for scope in scopes
-        for node in ast.iter_child_nodes(scope)
-    )
+    return any(last in _names(node) for scope in scopes for node in ast.iter_child_nodes(scope))
+
+
+def _names(node: ast.AST) -> list[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Assign(targets=targets):  # TestX = SomeStateMachine.TestCase
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case _:
+            return []
 
 
 @pytest.mark.parametrize("promise", promises(), ids=lambda promise: promise.number)
