@@ -7,7 +7,6 @@ from tests.style.tree import name_of, parsed, python_files
 # File -> why it may sleep.
 ALLOWED: dict[str, str] = {
     "tests/eventually.py": "the one place that polls",
-    "tests/services/postgres.py": "polls until the server is ready, and fails at once if it died",
 }
 
 

@@ -37,7 +37,7 @@ def banned_in(text: str) -> list[str]:
 
 
 def said_in(path: Path) -> str:
-    """What a file says to people: a document whole, of code its comments and strings (names belong to libraries too)."""
+    """What a file says to people: a document whole, code by its comments and strings (names may be a library's)."""
     if path.suffix != ".py":
         return path.read_text()
     lines: dict[int, str] = {}
