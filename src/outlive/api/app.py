@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from outlive.api.errors import (
     answer_anything,
@@ -44,13 +45,16 @@ def create_app(parts: ApiParts) -> FastAPI:
         },
     )
     app.state.outlive = state
-    app.include_router(health.router)
-    for module in (conversations, messages, events, blobs):
-        app.include_router(module.router, prefix="/v1")
+    app.state.routes = []  # flat, as the router keeps them only nested
+    for module in (health, conversations, messages, events, blobs):
+        app.include_router(module.router)
+        app.state.routes += module.router.routes
     document = json.dumps(describe(app)).encode()
 
     async def show_openapi(_: Request) -> Response:
         return Response(document, media_type="application/json")
 
-    app.add_route("/openapi.json", show_openapi, methods=["GET"])
+    documented = Route("/openapi.json", show_openapi, methods=["GET"])
+    app.router.routes.append(documented)
+    app.state.routes.append(documented)
     return app

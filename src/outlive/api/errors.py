@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 
 from outlive.base import BrokenError, InvalidError, Kind, NotFoundError, OutliveError
 from outlive.governance import Answer
@@ -79,18 +79,19 @@ def to_answer(error: OutliveError, extra: Mapping[str, Any] | None = None) -> An
     status = status_of(error)
     if error.kind == "broken":
         _log.error("%s: %s", error.code, error.message, exc_info=error)
-    problem: dict[str, Any] = {**error.facts, **(extra or {})}
-    if isinstance(error, RequestInvalidError):
-        problem["errors"] = error.errors
     # What is our own fault is told in the log of the server, not to whoever asks.
     detail = error.message if error.kind != "broken" else "An internal error; the server's log says more."
-    problem |= {
+    problem: dict[str, Any] = {
         "kind": error.kind,
         "code": error.code,
         "title": TITLES[error.kind],
         "detail": detail,
         "status": status,
     }
+    facts = error.facts if error.kind != "broken" else {}
+    problem = problem | {name: fact for name, fact in facts.items() if name not in problem} | dict(extra or {})
+    if isinstance(error, RequestInvalidError):
+        problem["errors"] = error.errors
     headers = [("content-type", PROBLEM_TYPE)]
     if error.retry_after_s is not None:
         headers.append(("retry-after", str(max(1, math.ceil(error.retry_after_s)))))
@@ -137,14 +138,10 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
     """What the router says by itself: no such route, or not this method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allowed = sorted(
-            {
-                method
-                for route in request.app.routes
-                if route.matches(request.scope)[0] is not Match.NONE
-                for method in getattr(route, "methods", None) or ()
-            }
-        )
+        # The router names the methods of one route; the path may have several.
+        routes: list[BaseRoute] = request.app.state.routes
+        matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+        allowed = sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
         refusal = InvalidError("request.method_not_allowed", f"This path takes {', '.join(allowed)}.")
         return to_response(to_answer(refusal), ("allow", ", ".join(allowed)))
     if error.status_code == 404:

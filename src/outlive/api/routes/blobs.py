@@ -12,7 +12,7 @@ from outlive.api.shapes import NoQuery
 from outlive.base import NotFoundError
 from outlive.conversation.blobs import is_blob_name
 
-router = APIRouter()
+router = APIRouter(prefix="/v1")
 
 _SAFE = {
     "x-content-type-options": "nosniff",

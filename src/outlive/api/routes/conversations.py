@@ -26,7 +26,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.log import Conversation
 from outlive.governance import Answer
 
-router = APIRouter()
+router = APIRouter(prefix="/v1")
 
 # The pattern is only told, not checked by FastAPI: an id of the wrong shape is the id of nothing, and gets a 404.
 IdInPath = Annotated[str, Path(json_schema_extra={"pattern": "^conv_[0-9a-f]{32}$"})]

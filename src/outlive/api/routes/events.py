@@ -17,7 +17,7 @@ from outlive.api.shapes import EventPage, EventsQuery, NoQuery, StreamQuery, Tra
 from outlive.api.sse import EventStream
 from outlive.conversation.position import START, Position, format_position, parse_position, tag_of
 
-router = APIRouter()
+router = APIRouter(prefix="/v1")
 
 
 @router.get("/conversations/{conversation}/events", response_model=EventPage, responses=problems(404))

@@ -17,7 +17,7 @@ from outlive.conversation.blobs import Blobs
 from outlive.conversation.events import Attachment
 from outlive.governance import Answer
 
-router = APIRouter()
+router = APIRouter(prefix="/v1")
 
 
 @router.post(
