@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlive.base import BrokenError, StepId, TurnId
@@ -386,6 +386,7 @@ class Script:
         self.is_quiet = not open_steps
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.one_of(durable, live), max_size=40))
 def test_a_live_view_ends_up_as_the_view_of_the_log_alone(happenings: list[Any]) -> None:
     script = Script([*happenings, ("happen", None, TurnFinished(outcome="done"))])
@@ -396,6 +397,7 @@ def test_a_live_view_ends_up_as_the_view_of_the_log_alone(happenings: list[Any])
     assert view.to_json() == script.log.transcript().to_json()
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(durable, max_size=40), st.integers(0, 40))
 def test_folding_may_stop_anywhere_and_go_on(happenings: list[Any], stop: int) -> None:
     events = Script(happenings).log.events
@@ -412,6 +414,7 @@ def test_folding_may_stop_anywhere_and_go_on(happenings: list[Any], stop: int) -
     assert transcript.to_json() == whole.to_json()
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(durable, max_size=40))
 def test_each_step_has_one_item_and_items_stay_in_their_places(happenings: list[Any]) -> None:
     events = Script(happenings).log.events
@@ -429,6 +432,7 @@ def test_each_step_has_one_item_and_items_stay_in_their_places(happenings: list[
     )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.text(max_size=60), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=20))
 def test_live_output_without_a_gap_is_the_text_however_it_is_cut_and_repeated(
     text: str, cuts: list[tuple[int, int]]
@@ -443,6 +447,7 @@ def test_live_output_without_a_gap_is_the_text_however_it_is_cut_and_repeated(
     assert only(view)["text"] == text[:seen]
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.one_of(durable, live), max_size=40))
 def test_text_of_a_dead_attempt_is_never_shown(happenings: list[Any]) -> None:
     """Live output is marked here with its attempt; an item shows only that of the attempt it stands at."""
