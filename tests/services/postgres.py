@@ -6,11 +6,15 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
+
+import anyio.to_thread
+
+from eventually import eventually_sync
 
 PASSWORD = "p@ss:w/o%r?d#[&]='\"$ é"
 # The server refuses to run as root.
@@ -73,16 +77,13 @@ class PostgresServer:
                 group=_USER,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 30
-        while not self._is_ready():
-            assert self._process.poll() is None, (self._folder / "server.log").read_text()
-            assert time.monotonic() < deadline, "PostgreSQL did not become ready"
-            time.sleep(0.02)
+        eventually_sync(self._is_ready, within_s=60)
 
     def _is_ready(self) -> bool:
-        pid_file = self._data / "postmaster.pid"
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "server.log").read_text()
         try:
-            lines = pid_file.read_text().splitlines()
+            lines = (self._data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
             return False
         return len(lines) >= 8 and lines[7].strip() == "ready"
@@ -109,8 +110,30 @@ class PostgresServer:
         self.psql(f"CREATE DATABASE {name}")
         return self.dsn(name)
 
+    def drop_database(self, name: str) -> None:
+        self.psql(f"DROP DATABASE {name} WITH (FORCE)")
+
     def dsn(self, database: str) -> str:
         return f"postgresql://outlive:{quote(PASSWORD, safe='')}@127.0.0.1:{self.port}/{database}"
+
+
+class PostgresPlace:
+    """A database of its own for a test, on a server that can be stopped."""
+
+    kind: Literal["sqlite", "postgres"] = "postgres"
+
+    def __init__(self, server: PostgresServer, dsn: str) -> None:
+        self.server = server
+        self.address = dsn
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Inside, the server is stopped."""
+        await anyio.to_thread.run_sync(self.server.stop)
+        try:
+            yield
+        finally:
+            await anyio.to_thread.run_sync(self.server.start)
 
 
 @contextmanager
