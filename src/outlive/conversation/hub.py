@@ -34,6 +34,7 @@ Heads = Callable[[Collection[ConversationId]], Awaitable[dict[ConversationId, in
 SNAPSHOT_WAIT_S = 1.0  # how long a first subscription waits for what was streamed before it
 POLL_CHUNK = 500  # conversations in one look at the heads
 POLL_DEADLINE_S = 5.0
+_POLL_AWAY_INTERVAL_S = 0.8 * POLL_AWAY_S  # a look takes time too, and what was promised is how late it is in all
 
 _log = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ class FeedHub:
         self._is_there = False
         self._has_tried = False  # before the first try to connect ended, nobody knows whether it is there
         self._poll_now = anyio.Event()
+        self._can_poll = True
 
     # The port.
 
@@ -216,7 +218,7 @@ class FeedHub:
                 continue
             started_at = anyio.current_time()
             await self._poll()
-            interval_s = POLL_SAFETY_S if self._is_there else POLL_AWAY_S
+            interval_s = POLL_SAFETY_S if self._is_there else _POLL_AWAY_INTERVAL_S
             with anyio.move_on_after(max(0.0, started_at + interval_s - anyio.current_time())):
                 await self._poll_now.wait()
 
@@ -227,8 +229,11 @@ class FeedHub:
                 with anyio.fail_after(POLL_DEADLINE_S):
                     heads = await self._heads(conversations[at : at + POLL_CHUNK])
             except (OutliveError, TimeoutError) as error:
-                _log.warning("Followers wait: the log could not be looked at (%s). Trying again.", error)
+                if self._can_poll:
+                    _log.warning("Followers wait: the log could not be looked at (%s). Trying again.", error)
+                self._can_poll = False
                 return
+            self._can_poll = True
             for conversation, head in heads.items():
                 followed = self._followed.get(conversation)
                 if followed is not None and head > followed.head:

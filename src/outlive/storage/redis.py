@@ -6,19 +6,25 @@ connection is of no more use.
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from outlive.base import InvalidError, UnavailableError
 
 CONNECT_DEADLINE_S = 2.0
 
 Command = Sequence[bytes | str | int]
+
+
+class Refused(NamedTuple):
+    """The reply to a command that Redis took and would not do. `word` is how its error begins (`OOM`, `WRONGTYPE`)."""
+
+    word: str
 
 
 class RedisServer:
@@ -53,13 +59,22 @@ class RedisConnection:
         self._connection = connection
 
     async def call(self, commands: Sequence[Command], deadline_s: float) -> list[Any]:
-        """Send all commands in one go and return their replies, in order."""
+        """Send all commands in one go and return their replies, in order: what Redis gives, or `Refused`.
+
+        `unavailable` if not all of them were answered; nobody knows then which were done.
+        """
         try:
             with anyio.fail_after(deadline_s):
                 await self._connection.send_packed_command(self._connection.pack_commands(commands))
-                return [await self._connection.read_response(disable_decoding=True) for _ in commands]
+                return [await self._reply() for _ in commands]
         except (RedisError, OSError) as error:
             raise _unavailable(error) from error
+
+    async def _reply(self) -> Any:
+        try:
+            return await self._connection.read_response(disable_decoding=True)
+        except ResponseError as error:
+            return Refused(str(error).partition(" ")[0])
 
 
 def _unavailable(error: Exception) -> UnavailableError:

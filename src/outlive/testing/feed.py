@@ -10,7 +10,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -19,7 +19,6 @@ import anyio.abc
 
 from outlive.base import (
     ConversationId,
-    EventId,
     StepId,
     TurnId,
     UnavailableError,
@@ -74,14 +73,10 @@ def open_feed_at(kind: str, address: str, heads: Heads) -> AbstractAsyncContextM
 
 
 def make_event(
-    seq: int,
-    type: str = "message.sent",
-    step: StepId | None = None,
-    data_json: str = '{"text":"x"}',
-    id: EventId | None = None,
+    seq: int, type: str = "message.sent", step: StepId | None = None, data_json: str = '{"text":"x"}'
 ) -> Event:
     attempt = 1 if step else None
-    return Event(seq, id or new_event_id(), TurnId("turn_1"), step, attempt, type, 1, _AT, "me", data_json, None)
+    return Event(seq, new_event_id(), TurnId("turn_1"), step, attempt, type, 1, _AT, "me", data_json, None)
 
 
 def make_delta(step: StepId, start: int, offset: int, text: str, stream: str | None = None) -> Delta:
@@ -121,13 +116,10 @@ def _seqs(heard: Sequence[object]) -> list[int]:
 def _has_head(head: int) -> Callable[[Sequence[object]], bool]:
     """Whether the news that the log reaches `head` is among what was heard, in whatever form."""
 
-    def is_enough(heard: Sequence[object]) -> bool:
-        return any(
-            (isinstance(one, Event) and one.seq >= head) or (isinstance(one, Grown) and one.head >= head)
-            for one in heard
-        )
+    def reaches(one: object) -> bool:
+        return (isinstance(one, Event) and one.seq >= head) or (isinstance(one, Grown) and one.head >= head)
 
-    return is_enough
+    return lambda heard: any(map(reaches, heard))
 
 
 _CHILD = "from outlive.testing.feed import write_as_child; write_as_child()"
@@ -155,12 +147,8 @@ def write_as_child() -> None:
     anyio.run(write)
 
 
-def descriptors() -> dict[str, str]:
-    found = {}
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one that listed the directory
-            found[name] = os.readlink(f"/proc/self/fd/{name}")
-    return found
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 class FeedContract:
@@ -365,7 +353,7 @@ class FeedContract:
                 async with mine.subscribe(conversations[0]) as first:
                     mine.publish(conversations[0], [make_event(1)])
                     await receive_until(first, bool)
-            before, sockets = len(asyncio.all_tasks()), len(descriptors())
+            before, sockets = len(asyncio.all_tasks()), descriptors()
             subscriptions: dict[ConversationId, Subscription] = {}
 
             async def enter(mine: list[ConversationId]) -> None:
@@ -376,7 +364,7 @@ class FeedContract:
                 for at in range(0, 2000, 100):
                     tasks.start_soon(enter, conversations[at : at + 100])
             assert len(asyncio.all_tasks()) - before <= 8  # one reader for each 256 of them at most
-            assert len(descriptors()) - sockets <= 8
+            assert descriptors() - sockets <= 8
             for one in conversations[::199]:
                 published_at = time.monotonic()
                 writer.publish(one, [make_event(2)])
@@ -384,24 +372,16 @@ class FeedContract:
                 assert time.monotonic() - published_at < 1.0
 
     async def test_closing_leaves_no_task_and_no_socket(self, place: FeedPlace) -> None:
-        tasks, sockets = len(asyncio.all_tasks()), descriptors()
-        for _ in range(3):
+        tasks = sockets = 0
+        for life in range(4):
+            if life == 1:  # the first may open what the event loop keeps
+                tasks, sockets = len(asyncio.all_tasks()), descriptors()
             conversation = new_conversation_id()
             async with open_feed(place) as feed, feed.subscribe(conversation) as subscription:
                 feed.publish(conversation, [make_event(1)])
                 await receive_until(subscription, _has_head(1))
-        await wait_for(lambda: len(asyncio.all_tasks()) == tasks)
-        await wait_for(lambda: len(descriptors()) == len(sockets))
-
-    async def test_an_error_in_the_body_leaves_as_itself(self, place: FeedPlace) -> None:
-        error = UnavailableError("test.away", "Something else is away.")
-        caught: Exception | None = None
-        try:
-            async with open_feed(place) as feed, feed.subscribe(new_conversation_id()):
-                raise error
-        except UnavailableError as same:
-            caught = same
-        assert caught is error
+        await wait_for(lambda: len(asyncio.all_tasks()) <= tasks)
+        await wait_for(lambda: descriptors() <= sockets)
 
     async def test_what_was_published_right_before_leaving_is_heard(self, place: FeedPlace) -> None:
         conversation = new_conversation_id()

@@ -68,6 +68,14 @@ async def test_a_conversation_is_followed_once_however_many_subscribe_and_left_w
         assert first.retained() == []
 
 
+async def test_an_error_inside_leaves_as_itself() -> None:
+    error = InvalidError("test.wrong", "Something is wrong.")
+    with pytest.raises(InvalidError) as caught:
+        async with _hub() as (hub, _), hub.subscribe(_CONVERSATION):
+            raise error
+    assert caught.value is error
+
+
 async def test_a_first_subscription_waits_for_the_snapshot() -> None:
     async with _hub() as (hub, transport), anyio.create_task_group() as tasks:
         hub.set_there(True)

@@ -21,7 +21,7 @@ from outlive.conversation.backends.signals import Heard, Outbox, decode_signals
 from outlive.conversation.feed import Signal
 from outlive.conversation.hub import FeedHub, Heads, open_tasks
 from outlive.conversation.tail import Tail
-from outlive.storage.redis import Command, RedisConnection, RedisServer
+from outlive.storage.redis import Command, RedisConnection, RedisServer, Refused
 
 GROUP_LIMIT = 256  # conversations per reading connection
 
@@ -135,9 +135,11 @@ class RedisTransport:
             if not self._batch:
                 await self._has_work.wait()
                 continue
-            await connection.call(self._batch, _DEADLINE_S)
+            replies = await connection.call(self._batch, _DEADLINE_S)
+            # What Redis refuses is dropped, not sent again: one bad key would hold up all conversations for ever.
             self._batch = []
             self._drained.set()
+            _check(replies)
 
     def _take(self) -> list[Command]:
         batch: list[Command] = []
@@ -197,7 +199,7 @@ class _Group:
         open_ = conversations
         while open_:
             asked = [(b"XRANGE", key_of(one), b"(" + last[one], b"+", b"COUNT", _PAGE) for one in open_]
-            pages = dict(zip(open_, await connection.call(asked, _DEADLINE_S), strict=True))
+            pages = dict(zip(open_, _check(await connection.call(asked, _DEADLINE_S)), strict=True))
             for conversation, page in pages.items():
                 for id, fields in page:
                     tails[conversation].fold(_signals(fields))
@@ -222,7 +224,7 @@ class _Group:
         command += map(key_of, self._read)
         command.append(self._woken)
         command += self._read.values()
-        replies: list[list[Any] | None] = await connection.call([command], _BLOCK_S + _DEADLINE_S)
+        replies: list[list[Any] | None] = _check(await connection.call([command], _BLOCK_S + _DEADLINE_S))
         return replies[0]
 
     def _take(self, name: bytes, entries: list[Any]) -> None:
@@ -236,6 +238,14 @@ class _Group:
         self._read[conversation] = last
         signals = [signal for _, fields in entries for signal in _signals(fields)]
         self._owner.hub.hear(conversation, signals)
+
+
+def _check(replies: list[Any]) -> list[Any]:
+    """A refusal is as good as no connection: after a failover a new one may reach a Redis that does not refuse."""
+    for reply in replies:
+        if isinstance(reply, Refused):
+            raise UnavailableError("redis.refused", f"Redis refused a command of the feed ({reply.word}).")
+    return replies
 
 
 def _signals(fields: list[bytes]) -> list[Heard]:
