@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from outlive.base import OutliveError
-from outlive.cli import conversations, doctor, stack
+from outlive.cli import conversations, demo, doctor, stack
 from outlive.cli.exit import EXIT_CODES, INTERRUPTED
 from outlive.cli.output import first_error, print_error
 
@@ -27,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (stack, doctor, conversations):
+for module in (stack, doctor, conversations, demo):
     module.add_commands(app)
 
 

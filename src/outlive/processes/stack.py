@@ -160,7 +160,7 @@ def _rebuild(problem: Mapping[str, str | int]) -> OutliveError:
 # ── ending ──
 
 
-def stop(settings: Settings) -> list[int]:
+def stop(settings: Settings, grace_s: float = GRACE_S) -> list[int]:
     """End the supervisor and everything it started, also what a killed one left. Returns the pids that were alive."""
     record = read_record(settings.run_path)
     if record is None:
@@ -169,12 +169,12 @@ def stop(settings: Settings) -> list[int]:
     alive = [process for process in (record.supervisor, *children) if proc.is_alive(process)]
     if record.is_running:
         proc.send(record.supervisor, signal.SIGTERM)
-        if not proc.wait_gone([record.supervisor], GRACE_S + 5):
+        if not proc.wait_gone([record.supervisor], grace_s + 5):
             proc.send(record.supervisor, signal.SIGKILL)
     # The supervisor may have restarted something since we looked; the record says what there is now.
     record = read_record(settings.run_path) or record
     orphans = [record.process_of(child) for child in record.children]
-    alive += [process for process in proc.end(orphans, grace_s=GRACE_S) if process not in alive]
+    alive += [process for process in proc.end(orphans, grace_s=grace_s) if process not in alive]
     if not record.is_running:
         remove_record(settings.run_path)
     return [process.pid for process in alive]

@@ -16,6 +16,8 @@ from outlive.storage.migrate import Migrations
 from outlive.wiring.build import migrations_of, open_object_store
 from outlive.wiring.settings import Settings
 
+_FULL_TEXT = "CREATE VIRTUAL TABLE words USING fts5(text)"
+_RETURNING = "INSERT INTO words VALUES ('a') RETURNING *"
 _SELECT = "SELECT name FROM migrations"
 
 
@@ -27,11 +29,8 @@ async def inspect_sqlite() -> str:
     with tempfile.TemporaryDirectory(prefix="outlive-doctor-") as folder:
         async with open_sqlite(Path(folder) / "try.db", readers=1) as database:
             [version] = await database.read(lambda connection: connection.execute("SELECT sqlite_version()").fetchone())
-            for statement in (
-                "CREATE VIRTUAL TABLE words USING fts5(text)",
-                "INSERT INTO words VALUES ('a') RETURNING *",
-            ):
-                await database.write(lambda connection, sql=statement: connection.execute(sql).fetchall())
+            await database.write(lambda connection: connection.execute(_FULL_TEXT).fetchall())
+            await database.write(lambda connection: connection.execute(_RETURNING).fetchall())
     return f"SQLite {version} with full-text search"
 
 

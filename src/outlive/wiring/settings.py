@@ -197,7 +197,7 @@ def read_settings(flags: Tree | None = None) -> Settings:
     try:
         settings = FromFile(**given)  # type: ignore[arg-type]
     except ValidationError as error:
-        raise InvalidError("settings.invalid", _say(error, path, tree)) from None
+        raise InvalidError("settings.invalid", _say(error, given, path, tree)) from None
     except SettingsError as error:
         raise InvalidError("settings.invalid", f"The environment cannot be read: {error}.") from None
     if "home" in tree and CONFIG_VARIABLE not in os.environ and settings.home != path.parent:
@@ -233,7 +233,7 @@ def _read_toml(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidError("settings.malformed", f"{str(path)!r} is not TOML: {error}.") from None
@@ -241,28 +241,34 @@ def _read_toml(path: Path) -> dict[str, object]:
         raise InvalidError("settings.unreadable", f"{str(path)!r} cannot be read: {error.strerror}.") from None
 
 
-def _say(error: ValidationError, path: Path, tree: Tree) -> str:
+def _say(error: ValidationError, given: Tree, path: Path, tree: Tree) -> str:
     """Every complaint, with the name of the setting and where it was found. Never the value: it may be secret."""
     lines = []
     for each in error.errors(include_input=False, include_url=False, include_context=False):
         names = [str(part) for part in each["loc"]]
-        where = _find(names, path, tree)
+        where = _find(names, given, path, tree)
         what = "is not a setting" if each["type"] == "extra_forbidden" else each["msg"].removeprefix("Value error, ")
         lines.append(f"{'.'.join(names)} ({where}): {what}")
     return "; ".join(lines) + ". All settings: docs/reference/settings.md."
 
 
-def _find(names: list[str], path: Path, tree: Tree) -> str:
+def _find(names: list[str], given: Tree, path: Path, tree: Tree) -> str:
+    """Where the value came from: the strongest source that has it."""
+    if _has(given, names):
+        return "given as a flag"
     variable = PREFIX + "__".join(names).upper()
     for known in os.environ:
         if known.upper() == variable or known.upper().startswith(f"{variable}__"):
             return f"environment variable {known}"
-    node: object = tree
+    return f"in {path}" if _has(tree, names) else "not given"
+
+
+def _has(tree: object, names: list[str]) -> bool:
     for name in names:
-        if not isinstance(node, Mapping) or name not in node:
-            return "given as a flag"
-        node = node[name]
-    return f"in {path}"
+        if not isinstance(tree, Mapping) or name not in tree:
+            return False
+        tree = tree[name]
+    return True
 
 
 def prepare_home(settings: Settings) -> None:

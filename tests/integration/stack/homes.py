@@ -1,0 +1,144 @@
+"""A home of its own for a stack, the command as a user runs it, and plain HTTP to what it started."""
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.eventually import eventually_sync
+
+from outlive.processes import proc
+from outlive.processes.stack import stop
+from outlive.wiring.settings import read_settings
+
+COMMAND = [sys.executable, "-m", "outlive"]
+Result = subprocess.CompletedProcess[str]
+
+
+class Home:
+    """`$OUTLIVE_HOME` of one test. Whatever it started is ended by `stop`."""
+
+    def __init__(self, path: Path, **environment: str) -> None:
+        self.path = path
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("OUTLIVE_")}
+        # Free ports, and no patience: a test does not want to wait for a restart.
+        given = {"OUTLIVE_HOME": str(path), "OUTLIVE_API__PORT": "0", "OUTLIVE_SUPERVISOR__FIRST_DELAY_S": "0.05"}
+        self.environment = {**inherited, **given, **environment}
+
+    def run(self, *arguments: str, **environment: str) -> Result:
+        """Run a command to its end. Returns only when nobody holds its stdout and stderr any more."""
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def up(self, *arguments: str, **environment: str) -> Any:
+        result = self.run("up", "--detach", "--json", *arguments, **environment)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    @contextmanager
+    def start(self, *arguments: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+        """Run a command beside the test; it is killed at the end if it has not ended."""
+        with subprocess.Popen(
+            [*COMMAND, *arguments],
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def stop(self, grace_s: float = 10.0) -> list[int]:
+        """What `outlive down` does, without the start of a process."""
+        return stop(read_settings({"home": self.path}), grace_s)
+
+    # ── what it left ──
+
+    @property
+    def endpoint(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self.path / "endpoint.json").read_text())
+        return found
+
+    @property
+    def record(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.path / "run" / "supervisor.json").read_text())
+        return found
+
+    def api_pid(self) -> int:
+        [child] = self.record["children"]
+        return int(child["pid"])
+
+    def processes(self) -> list[proc.Process]:
+        found = [proc.find(pid) for pid in (self.record["pid"], self.api_pid())]
+        assert None not in found
+        return [process for process in found if process]
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        eventually_sync(lambda: proc.find(pid) is None)
+
+    # ── talking to it ──
+
+    def call(self, method: str, path: str, body: object = None, url: str | None = None) -> Any:
+        endpoint = self.endpoint
+        request = urllib.request.Request(
+            (url or endpoint["url"]) + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {endpoint['token']}",
+                "Content-Type": "application/json",
+                "Idempotency-Key": uuid.uuid4().hex,
+            },
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def create(self, title: str) -> str:
+        return str(self.call("POST", "/v1/conversations", {"title": title})["id"])
+
+    def titles(self) -> list[str]:
+        return [item["title"] for item in self.call("GET", "/v1/conversations")["items"]]
+
+    def is_ready(self) -> bool:
+        try:
+            return bool(self.call("GET", "/readyz")["ready"])
+        except (OSError, urllib.error.URLError):
+            return False
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=outlive.test"),
+            *("-addext", "subjectAltName=IP:127.0.0.1,DNS:outlive.test"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+def trusting(cert: Path) -> urllib.request.OpenerDirector:
+    context = ssl.create_default_context(cafile=str(cert))
+    return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
