@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
-
 from outlive.base import BrokenError, ConversationId, CrashPoint, NotFoundError, OutliveError, StepId, reach
 from outlive.conversation.append import Known, LastAttempt, Plan, Summary, plan
 from outlive.conversation.backends.group import GroupCommitter
 from outlive.conversation.backends.lineage import Segment
 from outlive.conversation.backends.postgres_write import write_statement
 from outlive.conversation.events import SEQ_MAX, Event
+from outlive.conversation.hub import open_tasks
 from outlive.conversation.log import READ_LIMIT, Append, Appended, OpenAttempt
 from outlive.storage.migrate import read_migrations
 from outlive.storage.postgres import Connection, PostgresDatabase
@@ -177,7 +176,6 @@ class PostgresEventLog:
 async def open_postgres_log(database: PostgresDatabase) -> AsyncIterator[PostgresEventLog]:
     """The log in a migrated database. Its committing loop ends with the context."""
     log = PostgresEventLog(database)
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:
         tasks.start_soon(log.run)
         yield log
-        tasks.cancel_scope.cancel()

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import orjson
 
 from outlive.base import ConversationId, CrashPoint, NotFoundError, OutliveError, reach
@@ -15,6 +14,7 @@ from outlive.conversation.backends.group import GroupCommitter
 from outlive.conversation.backends.lineage import Segment
 from outlive.conversation.backends.rows import attempt_rows, event_rows, text_rows
 from outlive.conversation.events import SEQ_MAX, Event
+from outlive.conversation.hub import open_tasks
 from outlive.conversation.log import READ_LIMIT, Append, Appended, OpenAttempt
 from outlive.storage.migrate import read_migrations
 from outlive.storage.sqlite import SqliteDatabase
@@ -214,7 +214,6 @@ class SqliteEventLog:
 async def open_sqlite_log(database: SqliteDatabase) -> AsyncIterator[SqliteEventLog]:
     """The log in a migrated database. Its committing loop ends with the context."""
     log = SqliteEventLog(database)
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:
         tasks.start_soon(log.run)
         yield log
-        tasks.cancel_scope.cancel()
