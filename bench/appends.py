@@ -24,6 +24,21 @@ WHAT = (
 )
 
 
+def many_name(scale: Scale) -> str:
+    return f"{scale.writers} writers, a conversation each"
+
+
+def one_conversation_name(scale: Scale) -> str:
+    return f"{scale.writers} writers, one conversation"
+
+
+def compare_all(section: Section, scale: Scale) -> None:
+    section.compare("one writer", "bare loop", "at least", 0.5)
+    section.compare(many_name(scale), "one writer", "at least", 5.0)
+    section.compare(one_conversation_name(scale), "one writer")
+    section.compare(many_name(scale), "bare loop")
+
+
 async def append_all(log: EventLog, batches: list[list[Append]]) -> float:
     """Appends per second of as many writers as there are batches, each waiting for its own acknowledgements."""
 
@@ -69,8 +84,8 @@ def _contenders(house: House, mine: list[ConversationId], scale: Scale) -> list[
 
     return [
         Contender("one writer", UNIT, one),
-        Contender(f"{scale.writers} writers, a conversation each", UNIT, many),
-        Contender(f"{scale.writers} writers, one conversation", UNIT, crowd),
+        Contender(many_name(scale), UNIT, many),
+        Contender(one_conversation_name(scale), UNIT, crowd),
         Contender("one writer, whole path", UNIT, whole),
     ]
 
@@ -88,10 +103,6 @@ async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
             section.readings = await take_turns(contenders, scale.rounds, say)
     finally:
         bare.close()
-    many = f"{scale.writers} writers, a conversation each"
-    section.compare("one writer", "bare loop", "at least", 0.5)
-    section.compare(many, "one writer", "at least", 5.0)
-    section.compare(f"{scale.writers} writers, one conversation", "one writer", "at least", 5.0)
-    section.compare(many, "bare loop")
+    compare_all(section, scale)
     section.compare("one writer, whole path", "bare loop")
     return section

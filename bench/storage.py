@@ -1,0 +1,126 @@
+"""What stays in storage after a million deltas: the sealed results, and little else."""
+
+import random
+import sqlite3
+import time
+from pathlib import Path
+
+import anyio
+
+from bench.house import House, open_house, settings_of
+from bench.measure import Say, Section
+from bench.rows import ACTOR
+from bench.scale import Scale
+from bench.workshop import Workshop
+from outlive.base import ConversationId, SystemClock, new_step_id, new_turn_id, to_text
+from outlive.conversation.events import Delta, ModelResponded, NewEvent, TurnFinished, TurnStarted
+from outlive.conversation.log import Append
+from outlive.conversation.position import START
+from outlive.conversation.writer import start_step
+
+NAME = "storage"
+WHAT = (
+    "{deltas:,} deltas of a word each, streamed through {steps} model steps of one conversation while somebody follows; each "
+    "step is then sealed with its whole text. Storage is everything on disk after the stack was closed: the database "
+    "with its indexes and the words to search by, its journal, and the object store. Beside it: the bytes of the "
+    "sealed results (the payloads of `model.responded`)."
+)
+_WORDS = 2_000
+
+
+def _vocabulary() -> list[str]:
+    """Words of the lengths that text has, with a space each; the same in every run."""
+    source = random.Random(7)
+    letters = "etaoinshrdlucmfwypvbgk"
+    return ["".join(source.choices(letters, k=source.randint(1, 9))) + " " for _ in range(_WORDS)]
+
+
+class _Counter:
+    characters = 0
+
+
+async def _stream(house: House, conversation: ConversationId, scale: Scale, say: Say) -> int:
+    """Stream and seal all steps. Returns the bytes of the sealed payloads."""
+    turn = new_turn_id()
+    at = to_text(SystemClock().now())
+    started = NewEvent(TurnStarted(agent="coder", version=1, model="demo:"), at)
+    await house.conversations.append(Append(conversation, (started,), key="start", actor=ACTOR, turn=turn))
+    source = random.Random(11)
+    vocabulary = _vocabulary()
+    sealed = 0
+    per_step = scale.deltas // scale.steps
+    for number in range(scale.steps):
+        if number % 10 == 0:
+            say(f"step {number} of {scale.steps}, {number * per_step:,} deltas so far")
+        step = await start_step(
+            house.conversations,
+            conversation,
+            turn=turn,
+            step=new_step_id(),
+            attempt=1,
+            kind="model",
+            name="demo:",
+            actor=ACTOR,
+        )
+        words = source.choices(vocabulary, k=per_step)
+        for at_word, word in enumerate(words):
+            step.delta(word)
+            if at_word % 100 == 99:
+                await anyio.sleep(0)  # as between two reads of a model's stream: let it leave
+        data = ModelResponded(text="".join(words), model="demo:")
+        await step.seal(data)
+        sealed += len(NewEvent(data, at).data_json)
+    finished = NewEvent(TurnFinished(outcome="done"), at)
+    await house.conversations.append(Append(conversation, (finished,), key="end", actor=ACTOR, turn=turn))
+    return sealed
+
+
+def bytes_under(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _events_left(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    try:
+        (found,) = connection.execute("SELECT count(*) FROM events WHERE type = 'model.delta'").fetchone()
+    finally:
+        connection.close()
+    return int(found)
+
+
+async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
+    section = Section(NAME, "Storage", WHAT.format(deltas=scale.deltas, steps=scale.steps))
+    settings = settings_of(workshop.path("storage"))
+    async with open_house(settings):
+        pass
+    empty = bytes_under(settings.home)
+    seen = _Counter()
+    started_at = time.perf_counter()
+    async with open_house(settings) as house:
+        conversation = await house.make_conversation()
+
+        async def follow() -> None:
+            async with house.conversations.follow(conversation, START) as following:
+                while True:
+                    for frame in await following.next_frames():
+                        if isinstance(frame.body, Delta):
+                            seen.characters += len(frame.body.text)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            sealed = await _stream(house, conversation, scale, say)
+            tasks.cancel_scope.cancel()
+    took_s = time.perf_counter() - started_at
+    stored = bytes_under(settings.home)
+    assert _events_left(house.database_path) == 0
+    section.add("sealed results", "bytes", [float(sealed)])
+    section.add("storage", "bytes", [float(stored)])
+    section.add("storage of an empty stack", "bytes", [float(empty)])
+    section.add("deltas, through writer, broker and one follower", "deltas/s", [scale.deltas / took_s])
+    section.add("live output that the follower was shown", "characters", [float(seen.characters)])
+    if scale.is_quick:
+        section.notes.append("Not judged: a few kilobytes of results cannot outweigh the empty tables.")
+        section.compare("storage", "sealed results")
+    else:
+        section.compare("storage", "sealed results", "at most", 1.2)
+    return section
