@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.integration.api.stack import Api, open_api
+
+from integration.api.stack import Api, open_api
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import base64
 
 import pytest
-from tests.integration.api.stack import Api
 
+from integration.api.stack import Api
 from outlive.base import ConversationId, new_conversation_id
 from outlive.conversation.events import ModelResponded
 

@@ -9,9 +9,9 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
-from tests.eventually import eventually
-from tests.integration.api.stack import TOKEN, Api, Shown, follow, open_api
 
+from eventually import eventually
+from integration.api.stack import TOKEN, Api, Shown, follow, open_api
 from outlive.base import ConversationId, StepId
 from outlive.conversation.events import ModelResponded
 
