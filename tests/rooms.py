@@ -19,8 +19,8 @@ from outlive.conversation.backends.sqlite_log import open_sqlite_log
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.feed import Feed
 from outlive.conversation.log import EventLog
-from outlive.storage import open_objects, open_postgres, open_sqlite
-from outlive.storage.migrate import migrate_postgres, migrate_sqlite
+from outlive.storage import migrate_postgres, migrate_sqlite, open_postgres, open_sqlite
+from outlive.storage.objects import open_objects
 
 
 @dataclass(frozen=True)

@@ -231,6 +231,13 @@ SEALS = frozenset({"model.responded", "tool.finished"})  # end a step: it is nev
 STEP_TYPES = frozenset({"step.started", "model.responded", "tool.requested", "tool.finished"})  # need a writer
 
 
+def _encode(data: EventData) -> str:
+    """Compact JSON that every database can hold: NUL stays an escape, and half a surrogate pair (which no UTF-8 can
+    hold) becomes a question mark. Other characters stay themselves, so that storage grows with what was said."""
+    text = json.dumps(data.model_dump(), ensure_ascii=False, separators=(",", ":"))
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 class NewEvent:
     """An event that is about to be appended: checked and encoded, without a place in the log yet."""
 
@@ -238,8 +245,7 @@ class NewEvent:
 
     def __init__(self, data: EventData, at: str, id: EventId | None = None) -> None:
         self.data = data
-        # Compact and pure ASCII: NUL and lone surrogates stay escapes, so every database can hold it.
-        self.data_json = json.dumps(data.model_dump(mode="json"), separators=(",", ":"))
+        self.data_json = _encode(data)
         self.at = at
         self.id = id or new_event_id()
         self.blob: str | None = None  # set when the payload was moved to the object store; data_json is then empty

@@ -19,6 +19,7 @@ from outlive.conversation.feed import Grown
 from outlive.conversation.log import OpenAttempt
 from outlive.conversation.position import FORGOTTEN, Position, format_position, tag_of
 
+WATCHED_LIMIT = 100  # attempts whose live output one follower is shown at once; a position has to hold them all
 TURN_ENDS = frozenset({"turn.finished", "turn.interrupted"})
 
 
@@ -84,6 +85,8 @@ class Follower:
         """What to show of a delta: what of it is new, if its attempt is open."""
         seen = self._offsets.get(delta.start)
         if seen is None or delta.end <= seen or not self._wants_deltas:
+            return None
+        if seen == 0 and sum(map(bool, self._offsets.values())) >= WATCHED_LIMIT:
             return None
         if delta.offset < seen:
             delta = delta._replace(offset=seen, text=delta.text[seen - delta.offset :])

@@ -19,7 +19,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from outlive.base import (
     ConflictError,
@@ -39,7 +39,8 @@ from outlive.conversation.log import Append
 from outlive.conversation.position import START, parse_position
 from outlive.conversation.projection import Transcript
 from outlive.conversation.writer import StepWriter, start_step
-from rooms import Room, open_embedded_room
+from rooms import Room, open_embedded_room, open_scaled_room
+from services.redis import RedisService
 
 ACTOR = "prin_test"
 
@@ -66,9 +67,21 @@ def durable(frames: list[Frame]) -> list[Event | Rewound]:
     return [frame.body for frame in frames if not isinstance(frame.body, Delta)]
 
 
+ACTIONS = (
+    ["start_step"] * 3
+    + ["retry_step"] * 3
+    + ["stream"] * 8
+    + ["seal"] * 4
+    + ["send", "end_turn", "crash_the_api", "crash_the_worker"]
+    + ["read_some"] * 4
+    + ["reconnect"] * 2
+    + ["disconnect"]
+    + ["lose_what_was_not_processed"] * 2
+)
+
+
 class ConversationMachine(RuleBasedStateMachine):
     follower_limit: ClassVar[int] = 8  # so small that slow readers really lag
-    readers = Bundle("readers")
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,55 +94,67 @@ class ConversationMachine(RuleBasedStateMachine):
         self.all_readers: list[Reader] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("outlive.conversation.hub.FOLLOWER_LIMIT", self.follower_limit)
-        self._open()
+        self._open_api()
+        self._open_worker()
 
     # ── the house, and its crash ──
 
-    def open_room(self) -> AbstractAsyncContextManager[Room]:
-        return open_embedded_room(self.home)
+    def open_room(self, *, broker: bool = True) -> AbstractAsyncContextManager[Room]:
+        """One process: with the broker it stands for the API, where the readers are, without for a worker."""
+        return open_embedded_room(self.home, broker=broker)
 
-    def _open(self) -> None:
-        self.room_context = self.portal.wrap_async_context_manager(self.open_room())
-        self.room = self.room_context.__enter__()
-        self.conversations = self.room.conversations
+    def _open_api(self) -> None:
+        self.api_context = self.portal.wrap_async_context_manager(self.open_room())
+        self.api = self.api_context.__enter__()
+
+    def _open_worker(self) -> None:
+        self.worker_context = self.portal.wrap_async_context_manager(self.open_room(broker=False))
+        self.worker = self.worker_context.__enter__()
+        self.conversations = self.worker.conversations
 
     @initialize()
     def create(self) -> None:
         conversation = self.portal.call(self._create)
         self.conversation: ConversationId = conversation
         self.acknowledged += [event.id for event in self._log()]
+        self.all_readers = [Reader() for _ in range(3)]
+        for reader in self.all_readers:
+            self._connect(reader)
+
+    @rule(action=st.sampled_from(ACTIONS), data=st.data())
+    def act(self, action: str, data: st.DataObject) -> None:
+        """One rule that chooses: Hypothesis switches whole rules off in most runs, and these need each other."""
+        getattr(self, action)(data)
 
     async def _create(self) -> ConversationId:
         return (await self.conversations.create(new_operation_id(), actor=ACTOR, title="random")).id
 
-    @rule()
-    def crash(self) -> None:
-        """Everything in memory is gone, the broker too; clients come back with the position they had."""
+    def crash_the_api(self, data: st.DataObject) -> None:
+        """The broker and all connections are gone; clients come back with the position they had. Writers go on."""
         for reader in self.all_readers:
             self._disconnect(reader)
-        self.room_context.__exit__(None, None, None)
-        self._open()
+        self.api_context.__exit__(None, None, None)
+        self._open_api()
+
+    def crash_the_worker(self, data: st.DataObject) -> None:
+        """What its writers had in memory is gone; open steps wait for their next attempt."""
+        self.worker_context.__exit__(None, None, None)
+        self._open_worker()
         for step in self.steps:
             step.writers.clear()
 
     # ── writers ──
 
-    @precondition(lambda self: self.turn is None)
-    @rule()
-    def start_turn(self) -> None:
-        self.turn = new_turn_id()
-        self._append(TurnStarted(agent="a", version=1, model="demo:"), self.turn)
-
-    @precondition(lambda self: self.turn is not None)
-    @rule()
-    def end_turn(self) -> None:
+    def end_turn(self, data: st.DataObject) -> None:
+        if self.turn is None:
+            return
         self._append(TurnFinished(outcome="done"), self.turn)
         self.turn = None
         for step in self.steps:
             step.is_open = False
 
-    @rule(text=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5))
-    def send(self, text: str) -> None:
+    def send(self, data: st.DataObject) -> None:
+        text = data.draw(st.text(st.characters(codec="utf-8"), min_size=1, max_size=5))
         operation = new_operation_id()
 
         async def send() -> list[int]:
@@ -141,37 +166,42 @@ class ConversationMachine(RuleBasedStateMachine):
         assert first == again == len(self.acknowledged) + 1
         self._acknowledge_from_log(1)
 
-    @precondition(lambda self: self.turn is not None)
-    @rule()
-    def start_step(self) -> None:
-        assert self.turn is not None
+    def start_step(self, data: st.DataObject) -> None:
+        if self.turn is None:
+            self.turn = new_turn_id()
+            self._append(TurnStarted(agent="a", version=1, model="demo:"), self.turn)
         step = Step(new_step_id(), self.turn)
         self.steps.append(step)
         self._start(step)
 
-    @precondition(lambda self: any(step.is_open for step in self.steps))
-    @rule(data=st.data())
     def retry_step(self, data: st.DataObject) -> None:
-        self._start(data.draw(st.sampled_from([step for step in self.steps if step.is_open])))
+        if steps := [step for step in self.steps if step.is_open]:
+            self._start(data.draw(st.sampled_from(steps)))
 
-    @precondition(lambda self: any(step.writers for step in self.steps))
-    @rule(data=st.data(), text=st.text("abc", min_size=1, max_size=6), times=st.integers(1, 20))
-    def stream(self, data: st.DataObject, text: str, times: int) -> None:
-        """Any writer streams, zombies too."""
-        writer = data.draw(st.sampled_from([writer for step in self.steps for writer in step.writers]))
+    def stream(self, data: st.DataObject) -> None:
+        """Any writer streams, zombies too; those who are connected look at it or do not."""
+        writers = [writer for step in self.steps for writer in step.writers]
+        if not writers:
+            return
+        writer = data.draw(st.sampled_from(writers[-6:]))
+        times = data.draw(st.integers(1, 20))
 
         async def stream() -> None:
             for _ in range(times):
-                writer.delta(text)
-                await anyio.lowlevel.checkpoint()
+                writer.delta("abc")
+                await self.worker.feed.flush()
 
         self.portal.call(stream)
+        for reader in self.all_readers:
+            if data.draw(st.booleans()):
+                self._read(reader, 5)
 
-    @precondition(lambda self: any(step.writers for step in self.steps))
-    @rule(data=st.data())
     def seal(self, data: st.DataObject) -> None:
         """Any writer tries to seal: the last attempt of an open step may, everybody else is refused."""
-        step = data.draw(st.sampled_from([step for step in self.steps if step.writers]))
+        steps = [step for step in self.steps if step.writers]
+        if not steps:
+            return
+        step = data.draw(st.sampled_from(steps[-4:]))
         writer = data.draw(st.sampled_from(step.writers))
         result = ModelResponded(text=f"sealed {step.id}", model="demo:")
         if step.is_open and writer is step.writers[-1] and self._is_last(step, writer):
@@ -216,26 +246,19 @@ class ConversationMachine(RuleBasedStateMachine):
 
     # ── readers ──
 
-    @rule(target=readers)
-    def new_reader(self) -> Reader:
-        reader = Reader()
-        self.all_readers.append(reader)
-        self._connect(reader)
-        return reader
-
-    @rule(reader=readers)
-    def reconnect(self, reader: Reader) -> None:
+    def reconnect(self, data: st.DataObject) -> None:
+        reader = data.draw(st.sampled_from(self.all_readers))
         self._disconnect(reader)
         self._connect(reader)
 
-    @rule(reader=readers)
-    def disconnect(self, reader: Reader) -> None:
-        self._disconnect(reader)
+    def disconnect(self, data: st.DataObject) -> None:
+        self._disconnect(data.draw(st.sampled_from(self.all_readers)))
 
-    @rule(reader=readers, batches=st.integers(1, 5))
-    def read_some(self, reader: Reader, batches: int) -> None:
+    def read_some(self, data: st.DataObject) -> None:
         """A reader that is slow: it looks now and then."""
+        self._read(data.draw(st.sampled_from(self.all_readers)), data.draw(st.integers(1, 5)))
 
+    def _read(self, reader: Reader, batches: int) -> None:
         async def read() -> None:
             assert reader.following is not None
             with anyio.move_on_after(0.02):
@@ -247,16 +270,17 @@ class ConversationMachine(RuleBasedStateMachine):
             self.portal.call(read)
             reader.position = reader.shown[-1].position if reader.shown else None
 
-    @rule(reader=readers, keep=st.floats(0, 1))
-    def lose_what_was_not_processed(self, reader: Reader, keep: float) -> None:
+    def lose_what_was_not_processed(self, data: st.DataObject) -> None:
         """The client dies having processed only a part of what it was sent, and comes back from there."""
+        reader = data.draw(st.sampled_from(self.all_readers))
         self._disconnect(reader)
-        del reader.shown[int(len(reader.shown) * keep) :]
+        del reader.shown[data.draw(st.integers(len(reader.shown) // 2, len(reader.shown))) :]
         reader.position = reader.shown[-1].position if reader.shown else None
+        self._connect(reader)
 
     def _connect(self, reader: Reader) -> None:
         position = parse_position(self.conversation, reader.position) if reader.position else START
-        reader.connection = self.conversations.follow(self.conversation, position)
+        reader.connection = self.api.conversations.follow(self.conversation, position)
         reader.following = self.portal.call(reader.connection.__aenter__)
 
     def _disconnect(self, reader: Reader) -> None:
@@ -288,7 +312,8 @@ class ConversationMachine(RuleBasedStateMachine):
         finally:
             for reader in self.all_readers:
                 self._disconnect(reader)
-            self.room_context.__exit__(None, None, None)
+            self.worker_context.__exit__(None, None, None)
+            self.api_context.__exit__(None, None, None)
             self.portal_context.__exit__(None, None, None)
             self.patch.undo()
             shutil.rmtree(self.home)
@@ -319,7 +344,27 @@ class ConversationMachine(RuleBasedStateMachine):
                 reader.shown += await reader.following.next_frames()
 
 
-TestEmbedded = pytest.mark.timeout(300)(ConversationMachine.TestCase)
-TestEmbedded.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+class ScaledMachine(ConversationMachine):
+    """The same on PostgreSQL and Redis, which no crash of a process takes along."""
+
+    postgres: ClassVar[str]
+    redis: ClassVar[str]
+
+    def open_room(self, *, broker: bool = True) -> AbstractAsyncContextManager[Room]:
+        return open_scaled_room(self.home, postgres=self.postgres, redis=self.redis)
+
+
+PROFILE = settings(max_examples=40, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.timeout(400)
+def test_any_interleaving_leaves_log_and_readers_right_on_sqlite_and_the_local_feed() -> None:
+    run_state_machine_as_test(ConversationMachine, settings=PROFILE)
+
+
+@pytest.mark.timeout(400)
+def test_any_interleaving_leaves_log_and_readers_right_on_postgresql_and_redis(
+    postgres_dsn: str, redis_server: RedisService
+) -> None:
+    ScaledMachine.postgres, ScaledMachine.redis = postgres_dsn, redis_server.url
+    run_state_machine_as_test(ScaledMachine, settings=settings(PROFILE, max_examples=20))

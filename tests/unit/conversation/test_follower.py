@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from outlive.base import ConversationId, StepId, TurnId
 from outlive.conversation.events import Delta, Event, Rewound
 from outlive.conversation.feed import Grown
-from outlive.conversation.follower import Follower, Frame
+from outlive.conversation.follower import WATCHED_LIMIT, Follower, Frame
 from outlive.conversation.log import OpenAttempt
 from outlive.conversation.position import START, parse_position
 
@@ -130,6 +130,17 @@ def test_what_is_ahead_of_the_follower_is_read_from_the_log_first() -> None:
     assert not follower.is_ahead(Grown(1))
     assert follower.is_ahead(Grown(2))
     assert follower.event(RETRIED[0]) == []
+
+
+def test_live_output_of_very_many_steps_at_once_is_left_out_rather_than_making_positions_endless() -> None:
+    log = [event(1, "conversation.created")]
+    log += [event(seq, "step.started", StepId(f"step_{seq:032x}"), 1) for seq in range(2, WATCHED_LIMIT + 12)]
+    follower = Follower(CONVERSATION, START, [])
+    for each in log:
+        follower.event(each)
+    shown = [follower.delta(delta(seq, 0, "x" * 99_999, StepId(f"step_{seq:032x}"))) for seq in range(2, len(log) + 1)]
+    assert sum(frame is not None for frame in shown) == WATCHED_LIMIT
+    assert parse_position(CONVERSATION, follower.position()).seq == len(log)
 
 
 steps = st.sampled_from([A, B, StepId("step_" + "c" * 32)])
