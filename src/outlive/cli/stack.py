@@ -115,9 +115,9 @@ def down(json: Json = False) -> None:
       outlive down
     """
     from outlive.processes.stack import stop
-    from outlive.wiring.settings import read_settings
+    from outlive.wiring.settings import find_home
 
-    ended = stop(read_settings())
+    ended = stop(find_home())
     if json:
         print_json({"ended": ended})
     elif ended:
@@ -135,9 +135,9 @@ def status(json: Json = False) -> None:
       outlive status --json
     """
     from outlive.processes import stack
-    from outlive.wiring.settings import read_settings
+    from outlive.wiring.settings import find_home
 
-    found = stack.status(read_settings())
+    found = stack.status(find_home())
     if json:
         print_json(_document(found))
     else:

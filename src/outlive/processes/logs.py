@@ -8,6 +8,7 @@ import sys
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from outlive.base import to_text
 
@@ -38,6 +39,11 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # What the server says of its own start and end is said by `api.py` already.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def open_log(path: Path) -> BinaryIO:
+    """The file, to append to. Its owner alone may read it."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab")
 
 
 def rotate(path: Path, limit: int) -> None:

@@ -19,11 +19,11 @@ from typing import BinaryIO
 from outlive.base import KINDS, BrokenError, ConflictError, DeadlineError, OutliveError
 from outlive.processes import proc
 from outlive.processes.endpoint import read_endpoint
-from outlive.processes.logs import rotate, tail
+from outlive.processes.logs import open_log, rotate, tail
 from outlive.processes.probe import Health, count, probe, wait_until_ready
 from outlive.processes.record import StackRecord, read_record, remove_record
 from outlive.processes.supervisor import GRACE_S, LAST_LINES, Notice, environment_of
-from outlive.wiring.settings import Settings, prepare_home
+from outlive.wiring.settings import Places, Settings, prepare_home
 
 READY_WITHIN_S = 60.0
 _REPORT_LIMIT = 64 * 1024
@@ -89,7 +89,7 @@ def _launch(settings: Settings, within_s: float) -> Started:
     log_path = settings.logs_path / "up.log"
     rotate(log_path, settings.supervisor.log_bytes)
     read_fd, write_fd = os.pipe()
-    with open(read_fd, "rb") as pipe, log_path.open("ab") as log:
+    with open(read_fd, "rb") as pipe, open_log(log_path) as log:
         begin = log.tell()
         try:
             supervisor = subprocess.Popen(  # noqa: S603
@@ -160,9 +160,9 @@ def _rebuild(problem: Mapping[str, str | int]) -> OutliveError:
 # ── ending ──
 
 
-def stop(settings: Settings, grace_s: float = GRACE_S) -> list[int]:
+def stop(home: Places, grace_s: float = GRACE_S) -> list[int]:
     """End the supervisor and everything it started, also what a killed one left. Returns the pids that were alive."""
-    record = read_record(settings.run_path)
+    record = read_record(home.run_path)
     if record is None:
         return []
     children = [record.process_of(child) for child in record.children]
@@ -172,11 +172,11 @@ def stop(settings: Settings, grace_s: float = GRACE_S) -> list[int]:
         if not proc.wait_gone([record.supervisor], grace_s + 5):
             proc.send(record.supervisor, signal.SIGKILL)
     # The supervisor may have restarted something since we looked; the record says what there is now.
-    record = read_record(settings.run_path) or record
+    record = read_record(home.run_path) or record
     orphans = [record.process_of(child) for child in record.children]
     alive += [process for process in proc.end(orphans, grace_s=grace_s) if process not in alive]
     if not record.is_running:
-        remove_record(settings.run_path)
+        remove_record(home.run_path)
     return [process.pid for process in alive]
 
 
@@ -205,8 +205,8 @@ class StackStatus:
         return self.is_running and self.health.is_ready
 
 
-def status(settings: Settings) -> StackStatus:
-    record = read_record(settings.run_path)
+def status(home: Places) -> StackStatus:
+    record = read_record(home.run_path)
     if record is None:
         return StackStatus(False, None, Health(False, "not running"), (), {})
     processes = [("supervisor", record.supervisor, 0)]
@@ -214,7 +214,7 @@ def status(settings: Settings) -> StackStatus:
     shown = tuple(_status_of(name, process, restarts) for name, process, restarts in processes)
     if not record.is_running:
         return StackStatus(False, None, Health(False, "not running"), shown, {})
-    where = (record.url, _cert_of(record), _token(settings))
+    where = (record.url, _cert_of(record), _token(home))
     health = probe(*where)
     return StackStatus(True, record.url, health, shown, count(*where) if health.is_ready else {})
 
@@ -228,6 +228,6 @@ def _cert_of(record: StackRecord) -> Path | None:
     return Path(record.tls_cert) if record.tls_cert else None
 
 
-def _token(settings: Settings) -> str | None:
-    endpoint = read_endpoint(settings.endpoint_path)
+def _token(home: Places) -> str | None:
+    endpoint = read_endpoint(home.endpoint_path)
     return endpoint.token if endpoint else None

@@ -30,7 +30,7 @@ from outlive.processes import proc
 from outlive.processes.endpoint import read_endpoint
 from outlive.processes.lifeline import Lifeline
 from outlive.processes.listen import check_address, check_certificate, listen, url_of
-from outlive.processes.logs import rotate, tail
+from outlive.processes.logs import open_log, rotate, tail
 from outlive.processes.probe import Health, probe
 from outlive.processes.record import ChildRecord, StackRecord, hold_lock, read_record, remove_record, write_record
 from outlive.processes.restart import GiveUp, RestartPolicy, decide_restart, say_exit
@@ -198,7 +198,7 @@ class Supervisor:
     async def _start(self, child: Child) -> anyio.abc.Process:
         log_path = self._log_path(child)
         rotate(log_path, self._settings.supervisor.log_bytes)
-        with log_path.open("ab") as log:
+        with open_log(log_path) as log:
             return await anyio.open_process(
                 # -P: a file in the present folder never stands in for a module of ours.
                 [sys.executable, "-P", "-m", "outlive", *child.arguments],

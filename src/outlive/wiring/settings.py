@@ -8,6 +8,7 @@ Each setting is described in `docs/reference/settings.md`, and a test holds the 
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
@@ -119,7 +120,36 @@ class SupervisorSettings(_Section):
     log_bytes: int = Field(10_000_000, ge=10_000, description="Size at which a log file is moved aside (one is kept).")
 
 
-class Settings(BaseSettings):
+class Places:
+    """Where things are under home. Nothing else puts a path together."""
+
+    home: Path
+
+    @property
+    def endpoint_path(self) -> Path:
+        return self.home / "endpoint.json"
+
+    @property
+    def run_path(self) -> Path:
+        return self.home / "run"
+
+    @property
+    def logs_path(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def feed_socket_path(self) -> Path:
+        return self.run_path / "feed.sock"
+
+
+@dataclass(frozen=True)
+class Home(Places):
+    """The places alone: for what has to work whatever the other settings say."""
+
+    home: Path
+
+
+class Settings(Places, BaseSettings):
     """Made by `read_settings`, which turns every complaint into one sentence."""
 
     model_config = SettingsConfigDict(
@@ -144,24 +174,6 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(cls.file))
-
-    # Where things are under home. Nothing else puts a path together.
-
-    @property
-    def endpoint_path(self) -> Path:
-        return self.home / "endpoint.json"
-
-    @property
-    def run_path(self) -> Path:
-        return self.home / "run"
-
-    @property
-    def logs_path(self) -> Path:
-        return self.home / "logs"
-
-    @property
-    def feed_socket_path(self) -> Path:
-        return self.run_path / "feed.sock"
 
     @property
     def sqlite_path(self) -> Path | None:
@@ -208,6 +220,14 @@ def read_settings(flags: Tree | None = None) -> Settings:
     return settings
 
 
+def find_home(flags: Tree | None = None) -> Home:
+    """The home in force, also when some other setting is wrong: a stack must be stoppable then."""
+    given = _without_none(flags or {})
+    path = _config_path(given)
+    named = given.get("home") or os.environ.get(HOME_VARIABLE) or _read_toml(path).get("home") or DEFAULT_HOME
+    return Home(_expand_home(named))
+
+
 def _without_none(tree: Tree) -> dict[str, object]:
     return {
         key: _without_none(value) if isinstance(value, Mapping) else value
@@ -223,8 +243,12 @@ def _config_path(given: Tree) -> Path:
             raise InvalidError("settings.no_file", f"{CONFIG_VARIABLE} names {str(path)!r}, and there is no such file.")
         return path
     home = given.get("home") or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME
+    return _expand_home(home) / "outlive.toml"
+
+
+def _expand_home(named: object) -> Path:
     try:
-        return _absolute(Path(str(home))) / "outlive.toml"
+        return _absolute(Path(str(named)))
     except ValueError as error:
         raise InvalidError("settings.no_home", f"Where to keep things is not known: {error}.") from None
 

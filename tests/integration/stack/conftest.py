@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.stack.homes import Home
+
+from integration.stack.homes import Home
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.eventually import eventually_sync
-
+from eventually import eventually_sync
 from outlive.processes import proc
 from outlive.processes.stack import stop
-from outlive.wiring.settings import read_settings
+from outlive.wiring.settings import Home as OutliveHome
 
 COMMAND = [sys.executable, "-m", "outlive"]
 Result = subprocess.CompletedProcess[str]
@@ -68,7 +67,7 @@ class Home:
 
     def stop(self, grace_s: float = 10.0) -> list[int]:
         """What `outlive down` does, without the start of a process."""
-        return stop(read_settings({"home": self.path}), grace_s)
+        return stop(OutliveHome(self.path), grace_s)
 
     # ── what it left ──
 

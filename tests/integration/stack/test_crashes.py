@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.integration.stack.homes import Home
 
+from integration.stack.homes import Home
 from outlive.base import CrashPoint
 from outlive.processes.proc import is_alive
 

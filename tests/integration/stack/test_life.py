@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.eventually import eventually_sync
-from tests.integration.stack.homes import COMMAND, Home
 
+from eventually import eventually_sync
+from integration.stack.homes import COMMAND, Home
 from outlive.processes.proc import is_alive
 
 

@@ -5,8 +5,8 @@ import os
 import stat
 
 import pytest
-from tests.integration.stack.homes import Home
 
+from integration.stack.homes import Home
 from outlive.processes.proc import find
 
 pytestmark = pytest.mark.xdist_group("stack-running")

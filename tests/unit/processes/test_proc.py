@@ -5,8 +5,7 @@ import signal
 import subprocess
 import sys
 
-from tests.eventually import eventually_sync
-
+from eventually import eventually_sync
 from outlive.processes import proc
 
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from outlive.base import InvalidError
-from outlive.wiring.settings import Settings, prepare_home, read_settings
+from outlive.wiring.settings import Settings, find_home, prepare_home, read_settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 SECRET = "do-not-show-this-secret-to-anybody-at-all"
@@ -107,6 +107,13 @@ def test_other_substrates_are_chosen_by_url() -> None:
     assert settings.sqlite_path is None
     assert settings.objects_path is None
     assert not settings.has_local_feed
+
+
+def test_the_home_is_found_when_another_setting_is_wrong(home: Path) -> None:
+    (home / "outlive.toml").write_text("[api]\nprot = 1")
+    assert find_home().home == home
+    assert find_home().run_path == home / "run"
+    assert find_home({"home": "/x"}).home == Path("/x")
 
 
 # ── what is refused ──
