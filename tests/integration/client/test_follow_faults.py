@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import anyio
 import pytest
-from tests.eventually import eventually
-from tests.integration.client.scripted import Reply, Request, answer, problem, scripted, stream_of
 
+from eventually import eventually
+from integration.client.scripted import Reply, Request, answer, problem, scripted, stream_of
 from outlive.base import (
     BrokenError,
     DeniedError,

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.integration.client.scripted import Reply, Request, answer, problem, scripted
 
+from integration.client.scripted import Reply, Request, answer, problem, scripted
 from outlive.base import (
     BrokenError,
     ConflictError,
