@@ -92,11 +92,19 @@ class _Lane:
         self._waiting = 0
         self._is_closed = False
 
-    async def open(self) -> None:
+    async def __aenter__(self) -> "_Lane":
         for thread in self._threads:
             thread.start()
-        for _ in self._threads:
-            await self.run(lambda connection: None)
+        try:
+            for _ in self._threads:
+                await self.run(lambda connection: None)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def run(self, work: Work[T]) -> T:
         if self._is_closed:
@@ -216,12 +224,8 @@ async def open_sqlite(path: Path, *, readers: int = 4, busy_timeout_s: float = 5
     def connect_reader() -> sqlite3.Connection:
         return _connect(path, busy_timeout_s, is_writer=False)
 
-    writing = _Lane(connect_writer, 1, f"{path.name}-writer")
-    reading = _Lane(connect_reader, readers, f"{path.name}-reader")
-    try:
-        await writing.open()
-        await reading.open()
-        yield SqliteDatabase(path, writing, reading)
-    finally:
-        await reading.aclose()
-        await writing.aclose()
+    async with (
+        _Lane(connect_writer, 1, f"{path.name}-writer") as writer,
+        _Lane(connect_reader, readers, f"{path.name}-reader") as reading,
+    ):
+        yield SqliteDatabase(path, writer, reading)
