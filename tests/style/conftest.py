@@ -1,7 +1,8 @@
 """Says at the end of a run which files and functions have outgrown the soft limits; the hard ones are tests."""
 
 import pytest
-from tests.style.sizes import SOFT_FILE_LINES, SOFT_FUNCTION_LINES, file_sizes, function_sizes
+
+from style.sizes import SOFT_FILE_LINES, SOFT_FUNCTION_LINES, file_sizes, function_sizes
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

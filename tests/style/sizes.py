@@ -3,7 +3,7 @@
 import ast
 from typing import NamedTuple
 
-from tests.style.tree import name_of, parsed, python_files, text_of, tracked
+from style.tree import name_of, parsed, python_files, text_of, tracked
 
 SOFT_FILE_LINES, HARD_FILE_LINES = 400, 800
 SOFT_FUNCTION_LINES, HARD_FUNCTION_LINES = 40, 80

@@ -7,7 +7,8 @@ together from pieces, so that this file passes its own test.
 import re
 
 import pytest
-from tests.style.tree import ROOT, name_of, text_of, tracked
+
+from style.tree import ROOT, name_of, text_of, tracked
 
 REGISTRIES = [
     ("pypi", "org"),

@@ -4,7 +4,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.style.tree import name_of, parsed, python_files
+
+from style.tree import name_of, parsed, python_files
 
 # File -> why it has to catch whatever comes. Supervisors and the outermost frame of a process are the usual reasons.
 ALLOWED: dict[str, str] = {}

@@ -1,9 +1,9 @@
 """Every crash point is in the code, and a test kills the process there."""
 
 import pytest
-from tests.style.tree import name_of, python_files
 
 from outlive.base import CrashPoint
+from style.tree import name_of, python_files
 
 
 def _source(folder: str, *without: str) -> str:

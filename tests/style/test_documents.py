@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.style.tree import ROOT, markdown_files, name_of
+
+from style.tree import ROOT, markdown_files, name_of
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)

@@ -4,7 +4,7 @@ import ast
 import importlib
 from pathlib import Path
 
-from tests.style.tree import PACKAGE, name_of, parsed, python_files
+from style.tree import PACKAGE, name_of, parsed, python_files
 
 SHORTEST_DOCSTRING = 20
 

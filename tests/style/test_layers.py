@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.style.tree import PACKAGE, ROOT
+
+from style.tree import PACKAGE, ROOT
 
 CONFIG = ROOT / ".importlinter"
 

@@ -1,6 +1,6 @@
 """Nothing grows until review stops."""
 
-from tests.style.sizes import HARD_FILE_LINES, HARD_FUNCTION_LINES, file_sizes, function_sizes
+from style.sizes import HARD_FILE_LINES, HARD_FUNCTION_LINES, file_sizes, function_sizes
 
 
 def test_no_file_is_longer_than_the_hard_limit() -> None:

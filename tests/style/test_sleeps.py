@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.style.tree import name_of, parsed, python_files
+from style.tree import name_of, parsed, python_files
 
 # File -> why it may sleep.
 ALLOWED: dict[str, str] = {

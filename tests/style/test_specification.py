@@ -5,7 +5,8 @@ import re
 from typing import NamedTuple
 
 import pytest
-from tests.style.tree import ROOT, parsed
+
+from style.tree import ROOT, parsed
 
 ROW = re.compile(r"^\| (P-\d+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 TEST = re.compile(r"`([\w/.-]+\.py)::([\w:]+)`")

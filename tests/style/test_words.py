@@ -5,7 +5,7 @@ import re
 import tokenize
 from pathlib import Path
 
-from tests.style.tree import PACKAGE, markdown_files, name_of, parsed, python_files
+from style.tree import PACKAGE, markdown_files, name_of, parsed, python_files
 
 NAMES_FOR_NOTHING = {
     *("common", "core", "helper", "helpers", "manager", "managers", "misc"),
