@@ -8,6 +8,7 @@ Rule 2: text of a dead attempt is never left standing as if it had been said. A 
 
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -234,6 +235,5 @@ def tail_lines(text: str, width: int, height: int) -> list[str]:
     """The last lines of `text` as a terminal of that size breaks them: what a live region can show and take back."""
     lines: list[str] = []
     for line in text.split("\n")[-height:]:
-        expanded = line.expandtabs(8)
-        lines.extend([expanded[at : at + width] for at in range(0, len(expanded), width)] or [""])
+        lines.extend(textwrap.wrap(line.expandtabs(8), max(1, width)) or [""])
     return lines[-height:]
