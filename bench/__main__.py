@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 from rich.console import Console
@@ -17,10 +18,16 @@ from bench.report import RESULTS, show, to_json, to_markdown
 from bench.scale import FULL, QUICK, Scale
 from bench.workshop import Workshop, open_workshop, raise_descriptor_limit
 
-Run = Callable[[Workshop, Scale, Say], Awaitable[Section]]
 
-BENCHES: dict[str, Run] = {
-    module.NAME: module.run for module in (appends, appends_postgres, catch_up, fan_out, latency, storage, idle)
+class Bench(NamedTuple):
+    title: str
+    what: str
+    run: Callable[[Workshop, Scale, Say], Awaitable[Section]]
+
+
+BENCHES = {
+    module.NAME: Bench(module.TITLE, module.WHAT, module.run)
+    for module in (appends, appends_postgres, catch_up, fan_out, latency, storage, idle)
 }
 
 
@@ -39,6 +46,9 @@ async def measure(names: list[str], scale: Scale, console: Console) -> tuple[Fac
         facts = gather_facts(workshop.folder, is_quick=scale.is_quick)
         console.print(facts.line, highlight=False)
     for name in names:
+        bench = BENCHES[name]
+        console.print(f"\n[bold]{bench.title}[/bold] ({name})")
+        console.print(bench.what.format(scale=scale), highlight=False, style="dim")
         with open_workshop() as workshop, console.status(name) as status:
 
             def say(text: str, name: str = name) -> None:
@@ -46,9 +56,7 @@ async def measure(names: list[str], scale: Scale, console: Console) -> tuple[Fac
                 if not console.is_terminal:
                     console.print(f"  {name}: {text}", highlight=False)
 
-            console.print(f"\n[bold]{name}[/bold]")
-            section = await BENCHES[name](workshop, scale, say)
-            console.print(section.what, highlight=False, style="dim")
+            section = await bench.run(workshop, scale, say)
         show(console, section)
         sections.append(section)
     return facts, sections
@@ -63,7 +71,7 @@ def write(folder: Path, facts: Facts, sections: list[Section]) -> None:
 
 def main() -> int:
     options = parse(sys.argv[1:])
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     forget_environment()
     raise_descriptor_limit(8_192)
     scale = QUICK if options.quick else FULL

@@ -1,4 +1,4 @@
-"""Appends per second, acknowledged and durable: one writer, 64 writers, and a bare loop in the same kind of database."""
+"""Appends per second, acknowledged and durable: one writer, 64 writers, and a bare loop in the same database."""
 
 import sqlite3
 import time
@@ -15,12 +15,13 @@ from outlive.base import ConversationId, new_operation_id
 from outlive.conversation.log import Append, EventLog
 
 NAME = "appends"
+TITLE = "Appends, SQLite"
 UNIT = "appends/s"
 WHAT = (
-    "One message of 110 characters per append, durable (synced) when acknowledged. The bare loop writes the same rows "
-    "into the same table with the same settings: BEGIN IMMEDIATE, INSERT, COMMIT, one row at a time, with the values "
-    "made beforehand; it keeps no heads, folds no state, knows no doubles and indexes no words. "
-    "`one writer, whole path` is `Conversations.send`: the event made and checked, appended, and followers told."
+    "One message of 110 characters per append, durable (synced) when acknowledged. The bare loop writes the same "
+    "rows into the same table with the same settings: BEGIN IMMEDIATE, INSERT, COMMIT, one row at a time, with "
+    "the values made beforehand; it keeps no heads, folds no state, knows no doubles and indexes no words. `one "
+    "writer, whole path` is `Conversations.send`: the event made and checked, appended, and followers told."
 )
 
 
@@ -60,7 +61,9 @@ class _Bare:
         self._seqs = count(1)
 
     async def run(self) -> float:
-        rows = [bare_row(append, 1, next(self._seqs)) for append in messages(ConversationId("conv_bare"), self._appends)]
+        rows = [
+            bare_row(append, 1, next(self._seqs)) for append in messages(ConversationId("conv_bare"), self._appends)
+        ]
         started_at = time.perf_counter()
         write_bare(self._connection, rows)  # in this thread: a bare loop has no event loop to keep free
         return len(rows) / (time.perf_counter() - started_at)
@@ -91,7 +94,7 @@ def _contenders(house: House, mine: list[ConversationId], scale: Scale) -> list[
 
 
 async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
-    section = Section(NAME, "Appends, SQLite", WHAT)
+    section = Section(NAME, TITLE, WHAT)
     bare_settings = settings_of(workshop.path("bare"))
     async with open_house(bare_settings) as house:  # makes the same tables
         bare = connect_bare(house.database_path)

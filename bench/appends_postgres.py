@@ -16,10 +16,11 @@ from bench.workshop import Workshop
 from outlive.base import ConversationId
 
 NAME = f"{SQLITE_NAME}-postgres"
+TITLE = "Appends, PostgreSQL"
 WHAT = (
-    "As above, in a private PostgreSQL with fsync on. The bare loop is asyncpg over one connection: one prepared INSERT "
-    "of the same row into the same table per transaction, synchronous_commit on. Outlive's one writer needs two round "
-    "trips for an append: one to look (head, double, fence), one to write if nothing has moved."
+    "As above, in a private PostgreSQL with fsync on. The bare loop is asyncpg over one connection: one prepared "
+    "INSERT of the same row into the same table per transaction, synchronous_commit on. Outlive's one writer "
+    "needs two round trips for an append: one to look (head, double, fence), one to write if nothing has moved."
 )
 _INSERT = """
 INSERT INTO events (conversation, seq, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size)
@@ -67,7 +68,7 @@ async def _measure(section: Section, workshop: Workshop, dsns: list[str], scale:
 
 
 async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
-    section = Section(NAME, "Appends, PostgreSQL", WHAT)
+    section = Section(NAME, TITLE, WHAT)
     say("starting a PostgreSQL")
     with private_postgres("bare", "outlive") as dsns:
         if dsns is None:

@@ -10,6 +10,7 @@ The stack is the one that Outlive's API runs on (uvicorn, httptools, uvloop), wi
 
 import argparse
 import asyncio
+import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -102,23 +103,13 @@ async def _answer(send: Send, status: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--database")
     options = parser.parse_args()
     end_with_the_bench()
-    config = uvicorn.Config(
-        Bare(options.database), host="127.0.0.1", port=options.port, log_level="warning", access_log=False, lifespan="off"
-    )
-    server = uvicorn.Server(config)
-
-    async def serve() -> None:
-        serving = asyncio.ensure_future(server.serve())
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        say(port=options.port)
-        await serving
-
-    asyncio.run(serve())
+    config = uvicorn.Config(Bare(options.database), log_level="warning", access_log=False, lifespan="off")
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    say(port=listener.getsockname()[1])  # it listens: who connects before it serves waits a moment
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -13,18 +13,20 @@ from bench.measure import Contender, Reading, Say, Section, take_turns
 from bench.rows import LAST, SELECT_EVENTS, TEXT, envelope_json, message
 from bench.scale import Scale
 from bench.sse import Read, read_until
-from bench.workshop import Workshop, free_port
+from bench.workshop import Workshop
 from outlive.base import ConversationId
 from outlive.conversation.position import START
 from outlive.wiring.settings import Settings
 
 NAME = "catch-up"
+TITLE = "Catch-up"
 UNIT = "ms"
 WHAT = (
-    "A follower that starts from the beginning of a conversation of {events} events. Over HTTP both sides do the same "
-    "work: read the rows, put each in an envelope, send it as a server-sent event to a client that reads to the end; "
-    "the bare server is uvicorn with a plain ASGI application, one SELECT, 500 frames per write. That is the criterion. "
-    "In this process: `follow` until the head, beside one SELECT with fetchall, without and with the envelopes made."
+    "A follower that starts from the beginning of a conversation of {scale.catch_up_events:,} events. Over HTTP "
+    "both sides do the same work: read the rows, put each in an envelope, send it as a server-sent event to a "
+    "client that reads to the end; the bare server is uvicorn with a plain ASGI application, one SELECT, 500 "
+    "frames per write. That is the criterion. In this process: `follow` until the head, beside one SELECT with "
+    "fetchall, without and with the envelopes made."
 )
 
 
@@ -67,7 +69,7 @@ async def fill(house: House, events: int) -> ConversationId:
 
 
 async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
-    section = Section(NAME, "Catch-up", WHAT.format(events=f"{scale.catch_up_events:,}"))
+    section = Section(NAME, TITLE, WHAT.format(scale=scale))
     events = scale.catch_up_events
     say(f"writing {events:,} events")
     async with open_house(settings_of(workshop.path("catch-up"))) as house:
@@ -101,9 +103,8 @@ async def _run_http(
 ) -> list[Reading]:
     say("starting the API and the bare server")
     api = start_api(workshop, settings)
-    port = free_port()
-    bare = workshop.start_python("bench.bare_sse", "--port", str(port), "--database", str(settings.sqlite_path))
-    bare.hear()
+    bare = workshop.start_python("bench.bare_sse", "--database", str(settings.sqlite_path))
+    port = int(bare.hear()["port"])
     mark = LAST.encode()
 
     def check(read: Read) -> float:

@@ -14,18 +14,18 @@ from bench.scale import Scale
 from bench.workshop import Workshop
 
 NAME = "idle"
+TITLE = "Idle followers"
 CONVERSATIONS = 100
 WHAT = (
-    "{followers:,} followers of {conversations} conversations, connected and caught up, with nothing to be told but the "
-    "pings. Memory is what the API process grew by, per follower (its share of all pages); processor time is counted "
-    "over {seconds:g} s in which nothing happens, in per cent of one core, and beside it the same with no follower. "
-    "At the end one message goes to a conversation, to show that they are all still there."
+    "{scale.idle_followers:,} followers of 100 conversations, connected and caught up, with nothing to be told "
+    "but the pings. Memory is what the API process grew by, per follower (its share of all pages); processor time "
+    "is counted over {scale.idle_s:g} s in which nothing happens, in per cent of one core, and beside it the same "
+    "with no follower. At the end one message goes to each conversation, to show that they are all still there."
 )
 
 
 async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
-    what = WHAT.format(followers=scale.idle_followers, conversations=CONVERSATIONS, seconds=scale.idle_s)
-    section = Section(NAME, "Idle followers", what)
+    section = Section(NAME, TITLE, WHAT.format(scale=scale))
     settings = settings_of(workshop.path("idle"))
     api = start_api(workshop, settings)
 
@@ -51,7 +51,9 @@ async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
                 workshop, api.port, paths, scale.idle_followers, ready="conversation.created", token=api.token
             )
         )
-        section.add("connecting and catching up", "followers/s", [scale.idle_followers / (time.perf_counter() - started_at)])
+        section.add(
+            "connecting and catching up", "followers/s", [scale.idle_followers / (time.perf_counter() - started_at)]
+        )
         await anyio.sleep(min(1.0, scale.idle_s))
         say(f"{scale.idle_followers:,} followers wait for {scale.idle_s:g} s")
         section.add("processor", "% of a core", [await cpu_percent()])

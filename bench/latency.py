@@ -18,14 +18,16 @@ from outlive.base import ConversationId
 from outlive.conversation.position import START
 
 NAME = "latency"
+TITLE = "Latency"
 UNIT = "ms"
 PAUSE_S = 0.004  # between two appends: what is measured is a quiet system, not a queue
 PERCENTS = (50, 95, 99)
 WHAT = (
-    "One append every few milliseconds, one follower. The time runs from the call of append, so it holds the sync of "
-    "the disk (`append acknowledged` is that part alone) and the way through the feed. `local feed` and `Redis feed`: "
-    "the follower is in the writer's process, the broker beside it. `SSE`: another process writes, the API serves, a "
-    "third process reads. The hop is one way over a unix socket between two processes: half of a round trip."
+    "One append every few milliseconds, one follower. The time runs from the call of append, so it holds the sync "
+    "of the disk (`append acknowledged` is that part alone) and the way through the feed. `local feed` and `Redis "
+    "feed`: the follower is in the writer's process, the broker beside it. `SSE`: another process writes, the API "
+    "serves, a third process reads. The hop is one way over a unix socket between two processes: half of a round "
+    "trip."
 )
 
 
@@ -105,7 +107,7 @@ def _add(section: Section, name: str, values: list[float]) -> None:
 
 
 async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
-    section = Section(NAME, "Latency", WHAT)
+    section = Section(NAME, TITLE, WHAT)
     count = scale.latency_appends
     say("a bare hop over a unix socket")
     _add(section, "unix socket hop", await anyio.to_thread.run_sync(_hops, workshop, count))

@@ -1,4 +1,4 @@
-"""Private PostgreSQL and Redis for a benchmark: the same starters as the tests use, nothing if they are not installed."""
+"""Private PostgreSQL and Redis for a benchmark: the starters of the tests; nothing where none is installed."""
 
 import importlib
 import shutil

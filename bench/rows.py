@@ -33,7 +33,22 @@ def message(conversation: ConversationId, text: str) -> Append:
 def bare_row(append: Append, key: int, seq: int) -> tuple[Any, ...]:
     """The row of `events` that Outlive writes for this append."""
     [new] = append.events
-    return (key, seq, new.id, append.turn, None, None, new.type, 1, new.at, append.actor, new.data_json, None, append.key, 1)
+    return (
+        key,
+        seq,
+        new.id,
+        append.turn,
+        None,
+        None,
+        new.type,
+        1,
+        new.at,
+        append.actor,
+        new.data_json,
+        None,
+        append.key,
+        1,
+    )
 
 
 def connect_bare(path: Path) -> sqlite3.Connection:

@@ -93,7 +93,9 @@ class Poster:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30.0)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         authorization = "" if token is None else f"Authorization: Bearer {token}\r\n"
-        self._head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{authorization}Content-Type: application/json\r\n"
+        self._head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{authorization}Content-Type: application/json\r\n"
+        )
 
     def post(self, body: bytes, key: str) -> None:
         """Returns when it was accepted."""

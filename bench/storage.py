@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 
 from bench.house import House, open_house, settings_of
 from bench.measure import Say, Section
@@ -19,11 +20,12 @@ from outlive.conversation.position import START
 from outlive.conversation.writer import start_step
 
 NAME = "storage"
+TITLE = "Storage"
 WHAT = (
-    "{deltas:,} deltas of a word each, streamed through {steps} model steps of one conversation while somebody follows; each "
-    "step is then sealed with its whole text. Storage is everything on disk after the stack was closed: the database "
-    "with its indexes and the words to search by, its journal, and the object store. Beside it: the bytes of the "
-    "sealed results (the payloads of `model.responded`)."
+    "{scale.deltas:,} deltas of a word each, streamed through {scale.steps} model steps of one conversation while "
+    "somebody follows; each step is then sealed with its whole text. Storage is everything on disk after the "
+    "stack was closed: the database with its indexes and the words to search by, its journal, and the object "
+    "store. Beside it: the bytes of the sealed results (the payloads of `model.responded`)."
 )
 _WORDS = 2_000
 
@@ -66,7 +68,7 @@ async def _stream(house: House, conversation: ConversationId, scale: Scale, say:
         for at_word, word in enumerate(words):
             step.delta(word)
             if at_word % 100 == 99:
-                await anyio.sleep(0)  # as between two reads of a model's stream: let it leave
+                await anyio.lowlevel.checkpoint()  # as between two reads of a model's stream: let it leave
         data = ModelResponded(text="".join(words), model="demo:")
         await step.seal(data)
         sealed += len(NewEvent(data, at).data_json)
@@ -89,7 +91,7 @@ def _events_left(path: Path) -> int:
 
 
 async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
-    section = Section(NAME, "Storage", WHAT.format(deltas=scale.deltas, steps=scale.steps))
+    section = Section(NAME, TITLE, WHAT.format(scale=scale))
     settings = settings_of(workshop.path("storage"))
     async with open_house(settings):
         pass

@@ -9,7 +9,6 @@ import queue
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -130,12 +129,6 @@ def open_workshop() -> Iterator[Workshop]:
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         yield Workshop(folder, stack)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def raise_descriptor_limit(wanted: int) -> None:
