@@ -47,6 +47,7 @@ def _bars(axes: Axes, readings: Sequence[Reading]) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, top * 1.14)
     axes.set_xlabel(readings[0].unit)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
 
 
@@ -94,6 +95,7 @@ def _draw_latency(section: Section, path: Path) -> None:
         for value, marker in zip(values, ("o", "s", "^"), strict=True):
             axes.plot(value, at, marker=marker, color=_colour(name), markersize=6)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("ms (circle p50, square p95, triangle p99)")
