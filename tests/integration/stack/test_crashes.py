@@ -62,3 +62,14 @@ def test_a_killed_api_during_its_start_is_no_reason_to_give_up(home: Home) -> No
     home.up(OUTLIVE_SUPERVISOR__RESTARTS="9", OUTLIVE_CRASH_AT=f"{CrashPoint.MIGRATE_BEFORE_COMMIT}:2")
     assert all(is_alive(process) for process in home.processes())
     assert "died (killed by SIGKILL)" in (home.path / "logs" / "up.log").read_text()
+
+
+def test_a_damaged_database_is_told_in_a_sentence_and_left_as_it_is(home: Home) -> None:
+    damaged = home.path / "damaged.db"
+    damaged.parent.mkdir(mode=0o700)
+    damaged.write_bytes(b"this is no database, " * 100)
+    result = home.run("api", OUTLIVE_DATABASE__URL=f"sqlite:{damaged}")
+    assert result.returncode == 1
+    assert "error: The database is damaged" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert damaged.read_bytes() == b"this is no database, " * 100
