@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 from integration.api.stack import TOKEN, open_api
 from outlive.base import is_id
 
-EXAMPLES = 25  # of each operation
+EXAMPLES = 15  # of each operation
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 CHECKS = [
     not_a_server_error,
