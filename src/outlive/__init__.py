@@ -3,7 +3,6 @@
 The client is imported when it is asked for, so that a server process does not carry it.
 """
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,5 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(outlive.client, name)
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("outlive")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

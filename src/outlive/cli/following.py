@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import anyio
 
 from outlive.base import OutliveError
-from outlive.cli.render import PipeFollow, block_of, clean_line, json_text
+from outlive.cli.render import Block, PipeFollow, block_of, clean_line, json_text
 from outlive.cli.screen import is_terminal, live_text, open_console, styled
 from outlive.client import AsyncClient, Event, View
 
@@ -80,17 +80,22 @@ class Terminal:
     def show(self, events: list[Event]) -> None:
         for event in events:
             item = self._view.fold(event)
+            if item is not None or event.type == "step.rewound":
+                self._draw()  # first: printing draws the region as it was again, and what is over must not be in it
             if event.type == "step.rewound":
                 self.remark(f"↺ attempt {event.attempt} of the step begins; what its last attempt said is taken back")
             if item is not None:
                 self._console.print(styled(block_of(item)))
                 self._console.print()
+        self._draw()
+
+    def _draw(self) -> None:
         blocks = [block_of(item) for item in self._view.open_items()]
         size = self._console.size
         self._live.update(live_text(blocks, size.width, size.height - 2), refresh=True)
 
     def remark(self, text: str) -> None:
-        self._console.print(text, style="dim italic")
+        self._console.print(styled(Block(text, "", "dim italic")))
 
 
 class Idle:

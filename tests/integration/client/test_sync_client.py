@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.stack.homes import Home
 
+from integration.stack.homes import Home
 from outlive.base import ConflictError, NotFoundError
 from outlive.client import (
     AsyncClient,
