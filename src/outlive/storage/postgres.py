@@ -88,8 +88,7 @@ class PostgresDatabase:
         """Run `work` on a connection, each statement in a transaction of its own unless it makes one."""
         for races_left in reversed(range(RACES_LIMIT)):
             try:
-                async with self._pool.acquire(timeout=ACQUIRE_S) as connection:
-                    return await work(connection)
+                return await self._use(work)
             except _RACES as error:
                 if not races_left:
                     raise to_outlive_error(error) from error
@@ -97,6 +96,42 @@ class PostgresDatabase:
             except VENDOR_ERRORS as error:
                 raise to_outlive_error(error) from error
         raise AssertionError("not reached")
+
+    async def _use(self, work: Work[T]) -> T:
+        async with self._pool.acquire(timeout=ACQUIRE_S) as connection:
+            return await work(connection)
+
+    @asynccontextmanager
+    async def hold(self) -> "AsyncIterator[PostgresDatabase]":
+        """The same database over one connection that stays with the caller, which asks for one thing at a time: for
+        those whom taking and giving back a connection costs as much as what they do with it."""
+        held = _HeldConnection(self._pool)
+        try:
+            yield held
+        finally:
+            await held.release()
+
+
+class _HeldConnection(PostgresDatabase):
+    """A connection that is given back when something fails on it, and taken anew for the next work."""
+
+    _connection: "Connection | None" = None
+
+    async def _use(self, work: Work[T]) -> T:
+        if self._connection is None or self._connection.is_closed():
+            await self.release()
+            self._connection = await self._pool.acquire(timeout=ACQUIRE_S)
+        try:
+            return await work(self._connection)
+        except BaseException:
+            await self.release()
+            raise
+
+    async def release(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with anyio.CancelScope(shield=True):
+                await self._pool.release(connection, timeout=ACQUIRE_S)
 
 
 @asynccontextmanager

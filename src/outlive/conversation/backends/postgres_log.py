@@ -24,12 +24,13 @@ MIGRATIONS = read_migrations("conversations", Path(__file__).parent / "migration
 
 EVENT_COLUMNS = "e.seq, e.id, e.turn, e.step, e.attempt, e.type, e.v, e.at, e.actor, e.data, e.blob"
 
-_SELECT_KNOWN = """
+# Each LIMIT keeps PostgreSQL to one look into an index, however small the table was when it made the plan.
+_KNOWN_OF = """
 SELECT w.n, c.key, s.head, s.state, s.turn, s.machine, c.archived_at, s.updated_at, e.seq, e.batch_size,
     a.attempt, a.status
-FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS w (id, batch, step, n)
-JOIN conversations c ON c.id = w.id
-JOIN summaries s ON s.key = c.key
+FROM {wanted}
+CROSS JOIN LATERAL (SELECT key, archived_at FROM conversations WHERE id = w.id LIMIT 1) c
+CROSS JOIN LATERAL (SELECT * FROM summaries WHERE key = c.key LIMIT 1) s
 LEFT JOIN LATERAL (
     SELECT seq, batch_size FROM events WHERE batch = w.batch AND conversation = c.key LIMIT 1
 ) e ON true
@@ -37,6 +38,10 @@ LEFT JOIN LATERAL (
     SELECT attempt, status FROM attempts WHERE step = w.step AND conversation = c.key ORDER BY attempt DESC LIMIT 1
 ) a ON true
 """
+_SELECT_KNOWN = _KNOWN_OF.format(
+    wanted="unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS w (id, batch, step, n)"
+)
+_SELECT_KNOWN_OF_ONE = _KNOWN_OF.format(wanted="(VALUES ($1::text, $2::text, $3::text, 1)) AS w (id, batch, step, n)")
 _LOCK = """
 SELECT s.key FROM summaries s WHERE s.key IN (SELECT key FROM conversations WHERE id = ANY($1::text[]))
 ORDER BY s.key FOR UPDATE
@@ -72,12 +77,11 @@ async def segments_of(connection: Connection, conversation: ConversationId) -> l
 
 async def _read_known(connection: Connection, appends: list[Append]) -> Known:
     known = Known()
-    rows = await connection.fetch(
-        _SELECT_KNOWN,
-        [append.conversation for append in appends],
-        [append.key for append in appends],
-        [append.writer.step if append.writer else None for append in appends],
-    )
+    wanted = [(append.conversation, append.key, append.writer and append.writer.step) for append in appends]
+    if len(wanted) == 1:
+        rows = await connection.fetch(_SELECT_KNOWN_OF_ONE, *wanted[0])
+    else:
+        rows = await connection.fetch(_SELECT_KNOWN, *map(list, zip(*wanted, strict=True)))
     for n, key, head, state, turn, machine, archived_at, updated_at, seq, size, attempt, status in rows:
         append = appends[n - 1]
         if append.conversation not in known.summaries:
@@ -108,8 +112,9 @@ async def _commit(connection: Connection, appends: list[Append]) -> list[Appende
 class PostgresEventLog:
     """`EventLog` in a PostgreSQL database that many processes may share. Made by `open_postgres_log`."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, writing: PostgresDatabase | None = None) -> None:
         self._database = database
+        self._writing = writing or database
         self._committer = GroupCommitter(self._commit_group)
 
     async def run(self) -> None:
@@ -158,7 +163,7 @@ class PostgresEventLog:
         return await self._database.run(select)
 
     async def _commit_group(self, appends: list[Append]) -> list[Appended | OutliveError]:
-        results = await self._database.run(lambda connection: _commit(connection, appends))
+        results = await self._writing.run(lambda connection: _commit(connection, appends))
         if results is not None:
             return results
 
@@ -169,13 +174,13 @@ class PostgresEventLog:
                 raise BrokenError("log.lock", "A conversation changed while its row was locked.")
             return results
 
-        return await self._database.write(transaction)
+        return await self._writing.write(transaction)
 
 
 @asynccontextmanager
 async def open_postgres_log(database: PostgresDatabase) -> AsyncIterator[PostgresEventLog]:
     """The log in a migrated database. Its committing loop ends with the context."""
-    log = PostgresEventLog(database)
-    async with open_tasks() as tasks:
+    async with database.hold() as writing, open_tasks() as tasks:
+        log = PostgresEventLog(database, writing)
         tasks.start_soon(log.run)
         yield log

@@ -11,14 +11,13 @@ from outlive.base import ConversationId
 from outlive.conversation.append import Known, Plan
 from outlive.conversation.backends.rows import attempt_rows, event_rows, text_rows
 
-# Locks the conversations in the order of their keys, those whose head is still the expected one. Rows that changed
-# while the lock was waited for are looked at again.
-_HEAD = """
-WITH held AS MATERIALIZED (
-    SELECT s.key FROM summaries s JOIN unnest({0}::bigint[], {1}::bigint[]) AS w (key, head) ON s.key = w.key
-    WHERE s.head = w.head ORDER BY s.key FOR UPDATE OF s
-), fresh AS MATERIALIZED (
-    SELECT count(*) = cardinality({0}::bigint[]) AS is_fresh FROM held
+# Locks the conversations one by one, in the order they are given (that of their keys), if the head is still the one
+# that is expected. A row that changed while its lock was waited for is looked at again.
+_MANY = """
+WITH fresh AS MATERIALIZED (
+    SELECT count(*) = cardinality({0}::bigint[]) AS is_fresh
+    FROM unnest({0}::bigint[], {1}::bigint[]) AS w (key, head)
+    CROSS JOIN LATERAL (SELECT FROM summaries s WHERE s.key = w.key AND s.head = w.head FOR UPDATE) held
 ), summarized AS (
     UPDATE summaries s
     SET head = w.head, state = w.state, turn = w.turn, machine = w.machine, updated_at = w.updated_at
@@ -28,7 +27,26 @@ WITH held AS MATERIALIZED (
 ), written AS (
     INSERT INTO events (conversation, seq, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size)
     SELECT * FROM unnest({7}::bigint[], {8}::bigint[], {9}::text[], {10}::text[], {11}::text[], {12}::int[],
-        {13}::text[], {14}::int[], {15}::text[], {16}::text[], {17}::text[], {18}::text[], {19}::text[], {20}::int[])
+        {13}::text[], {14}::int[], {15}::text[], {16}::text[], {17}::text[], {18}::text[], {19}::text[],
+        {20}::int[])
+    WHERE (SELECT is_fresh FROM fresh)
+)"""
+# The same for one event. It is what a writer on its own sends all the time, and takes a third of the time.
+_ONE = """
+WITH summarized AS (
+    UPDATE summaries SET head = {2}, state = {3}, turn = {4}, machine = {5}, updated_at = {6}
+    WHERE key = {0} AND head = {1} RETURNING key
+), fresh AS MATERIALIZED (
+    SELECT count(*) = 1 AS is_fresh FROM summarized
+), written AS (
+    INSERT INTO events (conversation, seq, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size)
+    SELECT {7}::bigint, {8}::bigint, {9}::text, {10}::text, {11}::text, {12}::int, {13}::text, {14}::int,
+        {15}::text, {16}::text, {17}::text, {18}::text, {19}::text, {20}::int
+    WHERE (SELECT is_fresh FROM fresh)
+)"""
+_TEXT = """, indexed AS (
+    INSERT INTO texts (conversation, seq, words)
+    SELECT {0}::bigint, {1}::bigint, array_to_tsvector(string_to_array({2}::text, ' '))
     WHERE (SELECT is_fresh FROM fresh)
 )"""
 _TEXTS = """, indexed AS (
@@ -64,8 +82,15 @@ _ENDED = """, ended AS (
         WHERE x.key = a.conversation AND x.step = a.step AND x.attempt = a.attempt
     ) AND (SELECT is_fresh FROM fresh)
 )"""
-_PARTS = {"head": (_HEAD, 21), "texts": (_TEXTS, 3), "archived": (_ARCHIVED, 2), "started": (_STARTED, 8)}
-_PARTS["ended"] = (_ENDED, 7)
+_PARTS = {  # each with the number of its parameters
+    "many": (_MANY, 21),
+    "texts": (_TEXTS, 3),
+    "one": (_ONE, 21),
+    "text": (_TEXT, 3),
+    "archived": (_ARCHIVED, 2),
+    "started": (_STARTED, 8),
+    "ended": (_ENDED, 7),
+}
 
 
 @cache
@@ -86,13 +111,18 @@ def _columns(rows: list[Any], count: int) -> list[list[Any]]:
 def write_statement(known: Known, heads: dict[ConversationId, int], into: Plan) -> tuple[str, list[Any]]:
     """The statement and its values. It answers whether it was done; it was not if one of `heads` has moved."""
     touched = [(known.summaries[conversation], heads[conversation]) for conversation in into.touched]
-    parts = ["head"]
-    values = _columns(
+    touched.sort(key=lambda pair: pair[0].key)
+    values: list[Any] = _columns(
         [(s.key, head, s.head, s.state, s.turn, s.machine, s.updated_at) for s, head in touched], 7
     ) + _columns(event_rows(into), 14)
-    if texts := text_rows(into):
-        parts.append("texts")
-        values += _columns([(key, seq, " ".join(words)) for key, seq, words in texts], 3)
+    texts = [(key, seq, " ".join(words)) for key, seq, words in text_rows(into)]
+    if len(into.events) == 1:
+        parts = ["one", "text"] if texts else ["one"]
+        values = [value for (value,) in values]
+        values += texts[0] if texts else ()
+    else:
+        parts = ["many", "texts"] if texts else ["many"]
+        values += _columns(texts, 3) if texts else []
     if archived := [(key, new.at) for key, _, new, _ in into.events if new.type == "conversation.archived"]:
         parts.append("archived")
         values += _columns(archived, 2)
