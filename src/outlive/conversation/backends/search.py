@@ -17,15 +17,22 @@ _ALONE = "\u2e80-\u2fff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003f
 _WORD = re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
 
 
+# What is not a letter or a digit, in ASCII: most text is, and splitting it this way takes half the time.
+_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
+
+
 def words_of(text: str) -> list[str]:
     """The words an event is found by, each once."""
     text = text[:SEARCHED_CHARACTERS]
     if text.isascii():
-        folded = text.lower()
+        words = dict.fromkeys(text.lower().translate(_GAPS).split())
     else:
         decomposed = unicodedata.normalize("NFKD", text)
-        folded = "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
-    return list(dict.fromkeys(word[:_WORD_LIMIT] for word in _WORD.findall(folded)))
+        plain = "".join(c for c in decomposed if not unicodedata.combining(c))
+        words = dict.fromkeys(_WORD.findall(unicodedata.normalize("NFC", plain.casefold())))
+    if len(text) > _WORD_LIMIT:
+        words = dict.fromkeys(word[:_WORD_LIMIT] for word in words)
+    return list(words)
 
 
 def query_words(query: str) -> list[str]:
