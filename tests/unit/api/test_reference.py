@@ -1,0 +1,46 @@
+"""docs/reference/http.md leaves nothing out: no route, no code, no kind, no metric."""
+
+import re
+from pathlib import Path
+
+from outlive.api.errors import STATUS, STATUS_OF_CODE
+from outlive.api.metrics import Metrics
+from outlive.api.routes import blobs, conversations, events, health, messages
+from outlive.base import KINDS
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
+RAISED = re.compile(r'Error\(\s*"([a-z_]+\.[a-z_]+)"')
+
+
+def test_every_route_is_described() -> None:
+    routes = {
+        f"`{method} {path}"
+        for module in (blobs, conversations, events, health, messages)
+        for route in module.router.routes
+        for method in getattr(route, "methods", ())
+        if (path := getattr(route, "path", None))
+    }
+    assert len(routes) >= 13
+    assert {route for route in routes if route not in PAGE} == set()
+
+
+def test_every_code_of_the_api_is_described() -> None:
+    raised = {
+        code for path in (ROOT / "src" / "outlive" / "api").rglob("*.py") for code in RAISED.findall(path.read_text())
+    }
+    assert "request.malformed" in raised
+    known = raised | set(STATUS_OF_CODE) | {"idempotency.key_reused", "idempotency.in_flight", "token.unknown"}
+    known -= {"conversation.not_found", "blob.not_found"}
+    assert {code for code in known if f"`{code}`" not in PAGE} == set()
+
+
+def test_every_kind_is_described_with_its_status() -> None:
+    assert {kind for kind in KINDS if f"| `{kind}` | {STATUS[kind]}" not in PAGE} == set()
+
+
+def test_every_metric_is_described() -> None:
+    text = Metrics().to_text().decode()
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE") and "_created" not in line}
+    assert len(names) >= 6
+    assert {name for name in names if f"`{name}`" not in PAGE} == set()
