@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from outlive.processes.stack import Started
     from outlive.wiring.settings import Settings
 
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_S = 0.5  # how often we look whether the stack still runs
 
 
@@ -76,26 +77,56 @@ def _stack(*, is_silent: bool) -> "Iterator[tuple[Settings, Started]]":
     settings = read_settings()
     if not is_silent:
         print(f"==> Outlive starts, with its state under {settings.home} ...", flush=True)
+    held = _HeldBack()
     try:
-        started = start_detached(settings)
-    except ConflictError as error:
-        if error.code != "api.port_taken":
-            raise
-        settings = read_settings({"api": {"port": 0}})
-        started = start_detached(settings)
-    if not is_silent:
-        how = "A stack was running already and is used" if started.was_running else "The stack is ready"
-        print(f"==> {how}: {started.url}", flush=True)
+        try:
+            started = start_detached(settings)
+        except ConflictError as error:
+            if error.code != "api.port_taken":
+                raise
+            settings = read_settings({"api": {"port": 0}})
+            started = start_detached(settings)
+    except BaseException:
+        held.restore()
+        raise
     try:
+        held.release()
+        if not is_silent:
+            how = "A stack was running already and is used" if started.was_running else "The stack is ready"
+            print(f"==> {how}: {started.url}", flush=True)
         yield settings, started
     finally:
         if not started.was_running:
             # From here on nothing may cut us short: whatever we leave would run on unseen.
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in _ENDINGS:
                 signal.signal(number, signal.SIG_IGN)
             stop(settings)
             if not is_silent:
                 print("==> The stack is stopped.", flush=True)
+
+
+class _HeldBack:
+    """Holds back every wish to end us while the stack is started: half started, nobody would know what to stop."""
+
+    def __init__(self) -> None:
+        self._is_wanted = False
+        self._before = {number: signal.getsignal(number) for number in _ENDINGS}
+        for number, handler in self._before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, self._note)
+
+    def _note(self, _number: int, _frame: object) -> None:
+        self._is_wanted = True
+
+    def restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def release(self) -> None:
+        """End now, if that was wanted meanwhile."""
+        self.restore()
+        if self._is_wanted:
+            raise KeyboardInterrupt
 
 
 @contextmanager
@@ -105,7 +136,7 @@ def _ends_like_ctrl_c() -> Iterator[None]:
     def end(_number: int, _frame: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in _ENDINGS}
     # A shell without job control starts what runs in its background with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, end)
