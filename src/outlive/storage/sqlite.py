@@ -16,6 +16,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from outlive.base import BrokenError, DeadlineError, ExhaustedError, InvalidErro
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
+Done = Callable[[T | None, BaseException | None], None]
 
 WAITING_LIMIT = 4_096  # calls that wait for a thread; one more is refused (`storage.busy`)
 DEADLINE_S = 30.0  # from handing in to the answer
@@ -70,14 +72,6 @@ class _Answer:
             self.error = error
         return True
 
-    def give(self, future: "asyncio.Future[Any]") -> None:
-        if future.done():  # the caller went away
-            return
-        if self.error is not None:
-            future.set_exception(self.error)
-        else:
-            future.set_result(self.value)
-
 
 class _Lane:
     """A queue, and threads with a connection each that work it off."""
@@ -85,7 +79,7 @@ class _Lane:
     def __init__(self, open_connection: Callable[[], sqlite3.Connection], threads: int, name: str) -> None:
         self._open_connection = open_connection
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[tuple[Work[Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Work[Any], Done[Any]] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, name=f"{name}-{number}", daemon=True) for number in range(threads)
         ]
@@ -106,16 +100,20 @@ class _Lane:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def run(self, work: Work[T]) -> T:
+    def start(self, work: Work[T], done: Done[T]) -> None:
+        """Hand in `work`; `done` is called on the event loop, once, when it is over."""
         if self._is_closed:
             raise UnavailableError("storage.closed", "The database was closed.")
         if self._waiting >= WAITING_LIMIT:
             raise ExhaustedError("storage.busy", f"{self._waiting} calls wait for the database; try again later.")
-        future: asyncio.Future[T] = self._loop.create_future()
         self._waiting += 1
-        self._queue.put((work, future))
-        # A timer on the future costs a fraction of a cancel scope, and this is the innermost wait of every append.
-        timer = self._loop.call_later(DEADLINE_S, _expire, future)
+        self._queue.put((work, done))
+
+    async def run(self, work: Work[T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.start(work, partial(_settle, future))
+        # A timer on the future costs a fraction of a cancel scope.
+        timer = self._loop.call_later(DEADLINE_S, _settle, future, None, _slow())
         try:
             return await future
         finally:
@@ -134,7 +132,7 @@ class _Lane:
             opening.value = self._open_connection()
         connection: sqlite3.Connection | None = opening.value
         while (item := self._queue.get()) is not None:
-            work, future = item
+            work, done = item
             if connection is None:
                 answer = opening
             else:
@@ -142,18 +140,26 @@ class _Lane:
                     answer.value = work(connection)
             del work, item  # what the caller's closure holds must not live until the next one comes
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._give, answer, future)
+                self._loop.call_soon_threadsafe(self._give, answer, done)
         if connection is not None:
             connection.close()
 
-    def _give(self, answer: _Answer, future: "asyncio.Future[Any]") -> None:
+    def _give(self, answer: _Answer, done: Done[Any]) -> None:
         self._waiting -= 1
-        answer.give(future)
+        done(answer.value, answer.error)
 
 
-def _expire(future: "asyncio.Future[Any]") -> None:
-    if not future.done():
-        future.set_exception(DeadlineError("storage.slow", f"The database did not answer within {DEADLINE_S} s."))
+def _settle(future: "asyncio.Future[T]", value: T | None, error: BaseException | None) -> None:
+    if future.done():  # the caller went away
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)  # type: ignore[arg-type]  # without an error there is a T
+
+
+def _slow() -> DeadlineError:
+    return DeadlineError("storage.slow", f"The database did not answer within {DEADLINE_S} s.")
 
 
 class SqliteDatabase:
@@ -166,22 +172,26 @@ class SqliteDatabase:
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in one transaction of its own; durable when this returns. Not undone by a cancelled caller."""
+        return await self._writer.run(partial(_transact, work))
 
-        def transaction(connection: sqlite3.Connection) -> T:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(connection)
-                connection.execute("COMMIT")
-                return result
-            finally:
-                if connection.in_transaction:  # something above failed
-                    connection.execute("ROLLBACK")
-
-        return await self._writer.run(transaction)
+    def start_write(self, work: Work[T], done: Done[T]) -> None:
+        """The same for who would rather be called back, on the event loop: with the result, or with the error."""
+        self._writer.start(partial(_transact, work), done)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a connection that cannot write. Each statement sees the newest committed state."""
         return await self._readers.run(work)
+
+
+def _transact(work: Work[T], connection: sqlite3.Connection) -> T:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(connection)
+        connection.execute("COMMIT")
+        return result
+    finally:
+        if connection.in_transaction:  # something above failed
+            connection.execute("ROLLBACK")
 
 
 def _connect(path: Path, busy_timeout_s: float, *, is_writer: bool) -> sqlite3.Connection:

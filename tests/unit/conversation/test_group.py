@@ -16,7 +16,7 @@ from outlive.base import (
     UnavailableError,
 )
 from outlive.conversation.backends import group
-from outlive.conversation.backends.group import GroupCommitter
+from outlive.conversation.backends.group import Done, GroupCommitter
 from outlive.conversation.events import MessageSent, NewEvent
 from outlive.conversation.log import Append, Appended
 
@@ -37,16 +37,26 @@ class Transactions:
         self.gate = anyio.Event()
         self.gate.set()
         self.failure: OutliveError | None = None
+        self.is_refusing = False
+        self.tasks: anyio.abc.TaskGroup | None = None
 
-    async def commit_group(self, appends: list[Append]) -> list[Appended | OutliveError]:
+    def start(self, appends: list[Append], done: Done) -> None:
+        if self.is_refusing:
+            raise ExhaustedError("test.refusing", "no more")
+        assert self.tasks is not None
         self.groups.append([append.key for append in appends])
+        self.tasks.start_soon(self._commit, appends, done)
+
+    async def _commit(self, appends: list[Append], done: Done) -> None:
         await self.gate.wait()
         if self.failure is not None:
-            raise self.failure
-        return [
+            done(None, self.failure)
+            return
+        results: list[Appended | OutliveError] = [
             ConflictError("test.bad", append.key) if append.key.startswith("bad") else Appended((), is_repeat=False)
             for append in appends
         ]
+        done(results, None)
 
 
 class Callers:
@@ -72,10 +82,11 @@ class Callers:
 async def running(
     transactions: Transactions, patience_s: float = 10.0
 ) -> AsyncIterator[tuple[GroupCommitter, Callers]]:
-    committer = GroupCommitter(transactions.commit_group, patience_s=patience_s)
+    committer = GroupCommitter(transactions.start, patience_s=patience_s)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(committer.run)
+        transactions.tasks = tasks
         yield committer, Callers(committer, tasks)
+        committer.close()
         tasks.cancel_scope.cancel()
 
 
@@ -130,13 +141,13 @@ async def test_a_group_is_bounded_in_appends_and_in_bytes(monkeypatch: pytest.Mo
     monkeypatch.setattr(group, "GROUP_BYTES", 5_000)
     transactions = Transactions()
     async with running(transactions) as (_, callers):
-        for key in ("1", "2", "3", "4"):
+        for key in ("first", "1", "2", "3", "4"):
             callers.send(append_of(key))
         for key in ("big", "bigger"):
             callers.send(append_of(key, "x" * 4_000))
         callers.send(append_of("alone", "x" * 9_000))
-        await eventually(lambda: len(callers.ends) == 7)
-    assert transactions.groups == [["1", "2", "3"], ["4", "big"], ["bigger"], ["alone"]]
+        await eventually(lambda: len(callers.ends) == 8)
+    assert transactions.groups == [["first"], ["1", "2", "3"], ["4", "big"], ["bigger"], ["alone"]]
 
 
 async def test_who_comes_when_all_is_full_waits_for_room_and_then_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,22 +199,68 @@ async def test_a_caller_that_went_away_is_left_out_and_nobody_else_is() -> None:
     assert transactions.groups == [["running"], ["before", "after"]]
 
 
+async def test_a_transaction_that_cannot_start_fails_its_group_and_none_after() -> None:
+    transactions = Transactions()
+    async with running(transactions) as (_, callers):
+        transactions.is_refusing = True
+        callers.send(append_of("a"))
+        await eventually(lambda: callers.ends == {"a": "test.refusing"})
+        transactions.is_refusing = False
+        callers.send(append_of("b"))
+        await eventually(lambda: callers.ends == {"a": "test.refusing", "b": "appended"})
+
+
+async def test_nobody_waits_for_ever_for_a_transaction_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "DEADLINE_S", 0.1)
+    transactions = Transactions()
+    async with running(transactions) as (_, callers):
+        callers.send(append_of("before"))
+        await eventually(lambda: callers.ends == {"before": "appended"})
+        transactions.gate = anyio.Event()
+        callers.send(append_of("hangs"))
+        await eventually(lambda: len(transactions.groups) == 2)
+        callers.send(append_of("waits"))
+        await eventually(lambda: callers.ends == {"before": "appended", "hangs": "log.slow", "waits": "log.slow"})
+        transactions.gate.set()
+        callers.send(append_of("after"))
+        await eventually(lambda: callers.ends.get("after") == "appended")
+    assert transactions.groups == [["before"], ["hangs"], ["after"]]
+
+
 async def test_nobody_is_left_waiting_when_the_log_is_closed() -> None:
     transactions = Transactions()
-    transactions.gate = anyio.Event()
-    committer = GroupCommitter(transactions.commit_group)
-    async with anyio.create_task_group() as callers_tasks:
-        callers = Callers(committer, callers_tasks)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(committer.run)
-            callers.send(append_of("running"))
-            await eventually(lambda: len(transactions.groups) == 1)
-            callers.send(append_of("waiting"))
-            await anyio.wait_all_tasks_blocked()
-            tasks.cancel_scope.cancel()
+    async with running(transactions) as (committer, callers):
+        transactions.gate = anyio.Event()
+        callers.send(append_of("running"))
+        await eventually(lambda: len(transactions.groups) == 1)
+        callers.send(append_of("waiting"))
+        await anyio.wait_all_tasks_blocked()
+        committer.close()
         await eventually(lambda: callers.ends == {"running": "log.closed", "waiting": "log.closed"})
         with pytest.raises(UnavailableError):
             await committer.append(append_of("late"))
+        transactions.gate.set()
+        await anyio.wait_all_tasks_blocked()
+    assert transactions.groups == [["running"]]
+
+
+async def test_those_answered_together_share_the_next_transaction_too() -> None:
+    transactions = Transactions()
+    async with running(transactions) as (committer, _):
+
+        async def send(name: str) -> None:
+            for number in range(3):
+                await committer.append(append_of(f"{name}{number}"))
+
+        async with anyio.create_task_group() as tasks:
+            for name in "abcd":
+                tasks.start_soon(send, name)
+    assert transactions.groups == [
+        ["a0"],
+        ["b0", "c0", "d0", "a1"],
+        ["b1", "c1", "d1", "a2"],
+        ["b2", "c2", "d2"],
+    ]
 
 
 async def test_text_that_no_database_can_hold_is_refused_before_it_joins_a_group() -> None:

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
+
 from outlive.base import BrokenError, ConversationId, CrashPoint, NotFoundError, OutliveError, StepId, reach
 from outlive.conversation.append import Known, LastAttempt, Plan, Summary, plan
-from outlive.conversation.backends.group import GroupCommitter
+from outlive.conversation.backends.group import Done, GroupCommitter
 from outlive.conversation.backends.lineage import Segment
 from outlive.conversation.backends.postgres_write import write_statement
 from outlive.conversation.events import SEQ_MAX, Event
@@ -115,11 +117,26 @@ class PostgresEventLog:
     def __init__(self, database: PostgresDatabase, writing: PostgresDatabase | None = None) -> None:
         self._database = database
         self._writing = writing or database
-        self._committer = GroupCommitter(self._commit_group)
+        self._committer = GroupCommitter(self._start)
+        # Of the committer's groups there is one at a time.
+        self._send, self._receive = anyio.create_memory_object_stream[tuple[list[Append], Done]](1)
 
     async def run(self) -> None:
         """Commit what is appended, until cancelled."""
-        await self._committer.run()
+        with self._send, self._receive:
+            try:
+                async for appends, done in self._receive:
+                    try:
+                        results = await self._commit_group(appends)
+                    except OutliveError as error:
+                        done(None, error)
+                    else:
+                        done(results, None)
+            finally:
+                self._committer.close()
+
+    def _start(self, appends: list[Append], done: Done) -> None:
+        self._send.send_nowait((appends, done))
 
     async def append(self, append: Append) -> Appended:
         return await self._committer.append(append)

@@ -3,18 +3,18 @@
 import sqlite3
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from outlive.base import ConversationId, CrashPoint, NotFoundError, OutliveError, reach
+from outlive.base import ConversationId, CrashPoint, NotFoundError, reach
 from outlive.conversation.append import Known, LastAttempt, Plan, Summary, plan
-from outlive.conversation.backends.group import GroupCommitter
+from outlive.conversation.backends.group import Done, GroupCommitter, Results
 from outlive.conversation.backends.lineage import Segment
 from outlive.conversation.backends.rows import attempt_rows, event_rows, text_rows
 from outlive.conversation.events import SEQ_MAX, Event
-from outlive.conversation.hub import open_tasks
 from outlive.conversation.log import READ_LIMIT, Append, Appended, OpenAttempt
 from outlive.storage.migrate import read_migrations
 from outlive.storage.sqlite import SqliteDatabase
@@ -144,11 +144,10 @@ class SqliteEventLog:
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
-        self._committer = GroupCommitter(self._commit_group)
+        self._committer = GroupCommitter(self._start)
 
-    async def run(self) -> None:
-        """Commit what is appended, until cancelled."""
-        await self._committer.run()
+    def close(self) -> None:
+        self._committer.close()
 
     async def append(self, append: Append) -> Appended:
         return await self._committer.append(append)
@@ -197,23 +196,25 @@ class SqliteEventLog:
 
         return await self._database.read(select)
 
-    async def _commit_group(self, appends: list[Append]) -> list[Appended | OutliveError]:
-        def transaction(connection: sqlite3.Connection) -> list[Appended | OutliveError]:
-            known = _read_known(connection, appends)
-            into = Plan()
-            results = [plan(append, known, into) for append in appends]
-            if into.events:
-                _write_plan(connection, known, into)
-            reach(CrashPoint.LOG_BEFORE_COMMIT)
-            return results
+    def _start(self, appends: list[Append], done: Done) -> None:
+        self._database.start_write(partial(_commit, appends), done)
 
-        return await self._database.write(transaction)
+
+def _commit(appends: list[Append], connection: sqlite3.Connection) -> Results:
+    known = _read_known(connection, appends)
+    into = Plan()
+    results = [plan(append, known, into) for append in appends]
+    if into.events:
+        _write_plan(connection, known, into)
+    reach(CrashPoint.LOG_BEFORE_COMMIT)
+    return results
 
 
 @asynccontextmanager
 async def open_sqlite_log(database: SqliteDatabase) -> AsyncIterator[SqliteEventLog]:
-    """The log in a migrated database. Its committing loop ends with the context."""
+    """The log in a migrated database. Who still waits for it when the context ends is told that it was closed."""
     log = SqliteEventLog(database)
-    async with open_tasks() as tasks:
-        tasks.start_soon(log.run)
+    try:
         yield log
+    finally:
+        log.close()
