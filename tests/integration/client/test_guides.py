@@ -1,0 +1,37 @@
+"""The Python of the guides runs as it stands there, against a real stack."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.stack.homes import Home
+
+GUIDES = Path(__file__).parents[3] / "docs" / "guides"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    home = Home(tmp_path_factory.mktemp("guides") / "home")
+    home.up()
+    yield home
+    home.stop()
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("python.md", 7), ("follow.md", 2)])
+def test_the_examples_of_a_guide_work(running: Home, name: str, blocks: int) -> None:
+    found = BLOCK.findall((GUIDES / name).read_text())
+    assert len(found) == blocks
+    result = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", "\n".join(found)],
+        env=running.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
