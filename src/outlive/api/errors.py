@@ -37,6 +37,7 @@ STATUS: dict[Kind, int] = {
     "broken": 500,
 }
 STATUS_OF_CODE: dict[str, int] = {
+    "request.unreadable": 400,
     "request.method_not_allowed": 405,
     "request.too_slow": 408,
     "request.too_large": 413,
@@ -101,6 +102,12 @@ def to_answer(error: OutliveError, extra: Mapping[str, Any] | None = None) -> An
         given = ', error="invalid_token"' if error.code == "token.unknown" else ""
         headers.append(("www-authenticate", f'Bearer realm="outlive"{given}'))
     return Answer(status, tuple(headers), json.dumps(problem).encode())
+
+
+UNREADABLE = to_answer(
+    InvalidError("request.unreadable", "This is not HTTP that can be read: look at its method, headers and length.")
+)
+"""For the server below the API, which meets bytes that are no request at all."""
 
 
 def to_response(answer: Answer, *extra: tuple[str, str]) -> Response:

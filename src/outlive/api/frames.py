@@ -1,7 +1,7 @@
 """Frames of a stream as bytes: encoded once, however many follow.
 
 `id:` is the position to resume from, `event:` the type, `data:` the envelope. No part of a frame can hold a line break:
-all text in it is JSON in pure ASCII.
+all text in it is JSON, where they are escapes.
 """
 
 from collections import deque

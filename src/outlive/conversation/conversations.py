@@ -44,7 +44,8 @@ from outlive.conversation.upcast import upcast
 
 PAGE = 1_000  # events read at once while catching up
 _CACHED_TRANSCRIPTS = 128
-_BLOBS_AT_ONCE = 8
+_BLOBS_AT_ONCE = 4
+_WHOLE_LIMIT = 16 * 1024 * 1024  # bytes of big payloads in one read: then the read ends, so that memory is bounded
 
 
 Events = list[Event]  # named here, since `Conversations.list` hides the builtin below it
@@ -151,7 +152,10 @@ class Conversations:
         self._feed.publish(conversation, (delta,))
 
     async def read(self, conversation: ConversationId, after: int, limit: int) -> Events:
-        """Events with seq > `after`, whole (payloads fetched from the object store) and in their present version."""
+        """Events with seq > `after`, whole (payloads fetched from the object store) and in their present version.
+
+        At least one if there is one; fewer than `limit` when payloads are very big: the head says whether that is all.
+        """
         events = await self._log.read(conversation, after, limit)
         if any(event.blob for event in events):
             events = await self._inflate(events)
@@ -203,17 +207,23 @@ class Conversations:
         return events
 
     async def _inflate(self, events: Sequence[Event]) -> Events:
+        """The first of `events`, with their payloads: all, or as many as fit the bound."""
         whole = list(events)
-        limiter = anyio.CapacityLimiter(_BLOBS_AT_ONCE)
+        size = 0
 
-        async def fetch(index: int, event: Event, blob: str) -> None:
-            async with limiter:
-                whole[index] = event._replace(data_json=(await self.blobs.get(blob)).decode(), blob=None)
+        async def fetch(index: int, blob: str) -> None:
+            nonlocal size
+            payload = await self.blobs.get(blob)
+            size += len(payload)
+            whole[index] = whole[index]._replace(data_json=payload.decode(), blob=None)
 
-        async with anyio.create_task_group() as group:
-            for index, event in enumerate(events):
-                if event.blob is not None:
-                    group.start_soon(fetch, index, event, event.blob)
+        big = [(index, event.blob) for index, event in enumerate(events) if event.blob is not None]
+        for at in range(0, len(big), _BLOBS_AT_ONCE):
+            if size >= _WHOLE_LIMIT:
+                return whole[: big[at][0]]
+            async with anyio.create_task_group() as group:
+                for index, blob in big[at : at + _BLOBS_AT_ONCE]:
+                    group.start_soon(fetch, index, blob)
         return whole
 
 

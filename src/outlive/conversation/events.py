@@ -232,10 +232,14 @@ STEP_TYPES = frozenset({"step.started", "model.responded", "tool.requested", "to
 
 
 def _encode(data: EventData) -> str:
-    """Compact JSON that every database can hold: NUL stays an escape, and half a surrogate pair (which no UTF-8 can
-    hold) becomes a question mark. Other characters stay themselves, so that storage grows with what was said."""
+    """Compact JSON that every database can hold: NUL stays an escape, as do the characters that some programs take for
+    the end of a line; half a surrogate pair, which no UTF-8 can hold, becomes a question mark.
+    Other characters stay themselves, so that storage grows with what was said."""
     text = json.dumps(data.model_dump(), ensure_ascii=False, separators=(",", ":"))
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.translate(_LINE_ENDS).encode("utf-8", "replace").decode()
+
+
+_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 class NewEvent:

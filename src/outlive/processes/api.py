@@ -22,6 +22,7 @@ import uvicorn
 
 from outlive.api import ApiParts, create_app
 from outlive.processes.endpoint import Endpoint, publish
+from outlive.processes.http_protocol import ProblemProtocol
 from outlive.processes.lifeline import wait_for_end
 from outlive.processes.listen import (
     BACKLOG,
@@ -99,7 +100,7 @@ def _api_parts(settings: Settings, parts: Parts, closing: anyio.Event) -> ApiPar
 def _config(settings: Settings, app: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=ProblemProtocol,
         ws="none",
         log_config=None,
         access_log=False,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import stat
 
 import pytest
@@ -85,3 +86,22 @@ def test_the_token_is_in_no_log_and_no_output(running: Home) -> None:
 def test_the_log_of_the_api_is_json_lines(running: Home) -> None:
     lines = [json.loads(line) for line in (running.path / "logs" / "api.log").read_text().splitlines()]
     assert any(line["message"] == "serving" and line["url"] == running.endpoint["url"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GARBAGE / HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+        b"POST /v1/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_http_get_a_problem_too(running: Home, garbage: bytes) -> None:
+    port = int(running.endpoint["url"].rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(garbage)
+        head, _, body = b"".join(iter(lambda: connection.recv(65536), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert b"content-type: application/problem+json" in head
+    assert (json.loads(body)["kind"], json.loads(body)["code"]) == ("invalid", "request.unreadable")
+    assert running.is_ready()

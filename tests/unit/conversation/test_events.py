@@ -129,6 +129,7 @@ def test_what_is_made_cannot_be_changed() -> None:
 def test_any_text_is_kept_in_a_form_that_every_database_can_hold(text: str) -> None:
     new = NewEvent(MessageSent(message="msg", text=text), AT)
     assert "\0" not in new.data_json
+    assert len(new.data_json.splitlines()) == 1
     assert json.loads(new.data_json.encode())["text"] == text.replace("\ud800", "?")
 
 

@@ -26,13 +26,12 @@ async def read_events(request: Request, conversation: IdInPath, query: Annotated
     of = conversation_id(conversation)
     conversations = parts_of(request).conversations
     after = query.after if query.cursor is None else query.cursor
-    events = await conversations.read(of, after, query.limit + 1)
-    if not events:
-        await conversations.get(of)  # says so if there is none
-    page = events[: query.limit]
+    head = (await conversations.get(of)).head
+    page = await conversations.read(of, after, query.limit)
     tag = tag_of(of)
     items = ",".join(event_json(of, event, format_position(tag, Position(event.seq))) for event in page)
-    following = json.dumps(page[-1].seq if len(events) > query.limit else None)
+    # A page may have fewer than `limit` and not be the last: very big events are read a few at a time.
+    following = json.dumps(page[-1].seq if page and page[-1].seq < head else None)
     return Response(f'{{"items":[{items}],"next":{following}}}', media_type="application/json")
 
 
