@@ -88,9 +88,10 @@ def main() -> int:
     if folder is not None:
         write(folder, facts, sections)
         console.print(f"\nTables and plots are in {folder}.")
-    missed = [ratio.name for section in sections for ratio in section.ratios if ratio.is_met is False]
-    if missed and not options.quick:
-        console.print(f"[bold red]Missed: {'; '.join(missed)}[/bold red]")
+    for verdict in ("missed", "unclear"):
+        found = [f"{s.title}: {ratio.name}" for s in sections for ratio in s.ratios if ratio.verdict == verdict]
+        if found and not options.quick:
+            console.print(f"[bold]{verdict.capitalize()}:[/bold] {'; '.join(found)}")
     return 0
 
 

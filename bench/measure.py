@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from math import comb
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -9,6 +10,7 @@ Say = Callable[[str], None]
 """How a benchmark tells what it is doing just now."""
 
 Bound = Literal["at least", "at most"]
+Verdict = Literal["met", "missed", "unclear"]
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,20 @@ class Ratio:
         return median(self.rounds)
 
     @property
-    def is_met(self) -> bool | None:
+    def interval(self) -> tuple[float, float]:
+        """Where the true median lies, 19 times of 20; everything the rounds gave where they are too few to say."""
+        return median_interval(self.rounds)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """`unclear`: the rounds lie on both sides of the target so that their median decides nothing."""
         if self.target is None:
             return None
-        return self.value >= self.target if self.bound == "at least" else self.value <= self.target
+        low, high = self.interval
+        if low < self.target < high:
+            return "unclear"
+        is_met = self.value >= self.target if self.bound == "at least" else self.value <= self.target
+        return "met" if is_met else "missed"
 
 
 @dataclass
@@ -95,6 +107,24 @@ async def take_turns(contenders: Sequence[Contender], rounds: int, say: Say) -> 
             if number:
                 taken[contender.name].append(value)
     return [Reading(contender.name, contender.unit, tuple(taken[contender.name])) for contender in contenders]
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """The narrowest pair of ranks, as far from both ends, between which the median lies with this confidence.
+
+    It asks nothing of how the values are spread: each is above the true median with chance one half.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    outside = 0.0
+    rank = 0
+    while rank < (count - 1) // 2:
+        outside += 2 * comb(count, rank) / 2**count
+        if outside > 1 - confidence:
+            break
+        rank += 1
+    rank = max(0, rank - 1)
+    return ordered[rank], ordered[count - 1 - rank]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -11,6 +11,10 @@ from rich.table import Table
 from bench.facts import Facts
 from bench.measure import Ratio, Reading, Section
 
+_HOW = (
+    "Medians of the rounds; a ratio is the median of the ratios of neighbouring rounds. `unclear`: the interval in "
+    "which the true median lies (19 times of 20) holds the target, so this run does not decide."
+)
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -21,10 +25,6 @@ def figure(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
-
-
-def verdict(ratio: Ratio) -> str:
-    return {None: "", True: "met", False: "missed"}[ratio.is_met]
 
 
 def target_of(ratio: Ratio) -> str:
@@ -46,8 +46,8 @@ def show(console: Console, section: Section) -> None:
     for reading in section.readings:
         table.add_row(reading.name, f"{figure(reading.value)} {reading.unit}", spread_of(reading.rounds), "", "")
     for ratio in section.ratios:
-        colour = {None: "", True: "green", False: "bold red"}[ratio.is_met]
-        row = (ratio.name, f"{figure(ratio.value)} x", spread_of(ratio.rounds), target_of(ratio), verdict(ratio))
+        colour = {None: "", "met": "green", "missed": "bold red", "unclear": "yellow"}[ratio.verdict]
+        row = (ratio.name, f"{figure(ratio.value)} x", spread_of(ratio.rounds), target_of(ratio), ratio.verdict or "")
         table.add_row(*row, style=colour)
     console.print(table)
     for note in section.notes:
@@ -58,7 +58,7 @@ def _markdown_rows(section: Section) -> list[str]:
     lines = ["| | median | rounds | target | |", "|---|---:|---:|---|---|"]
     lines += [_row(r.name, f"{figure(r.value)} {r.unit}", spread_of(r.rounds), "", "") for r in section.readings]
     lines += [
-        _row(f"**{r.name}**", f"**{figure(r.value)} x**", spread_of(r.rounds), target_of(r), verdict(r))
+        _row(f"**{r.name}**", f"**{figure(r.value)} x**", spread_of(r.rounds), target_of(r), r.verdict or "")
         for r in section.ratios
     ]
     return lines
@@ -70,12 +70,18 @@ def _row(*cells: str) -> str:
 
 def to_markdown(facts: Facts, sections: Sequence[Section], plots: Sequence[str]) -> str:
     lines = ["# Results of `make bench`", "", facts.line, ""]
-    lines += ["Medians of the rounds; a ratio is the median of the ratios of neighbouring rounds.", ""]
+    lines += [_HOW, ""]
     judged = [(section, ratio) for section in sections for ratio in section.ratios if ratio.target is not None]
     if judged:
-        lines += ["## In short", "", "| | ratio | target | |", "|---|---:|---|---|"]
+        lines += ["## In short", "", "| | ratio | interval | target | |", "|---|---:|---:|---|---|"]
         lines += [
-            _row(f"{section.title}: {ratio.name}", f"{figure(ratio.value)} x", target_of(ratio), verdict(ratio))
+            _row(
+                f"{section.title}: {ratio.name}",
+                f"{figure(ratio.value)} x",
+                spread_of(ratio.interval) if len(ratio.rounds) > 1 else "",
+                target_of(ratio),
+                ratio.verdict or "",
+            )
             for section, ratio in judged
         ]
         lines.append("")
@@ -92,7 +98,7 @@ def _plain(of: Reading | Ratio) -> dict[str, Any]:
     if isinstance(of, Reading):
         plain["unit"] = of.unit
     elif of.target is not None:
-        plain |= {"bound": of.bound, "target": of.target, "is_met": of.is_met}
+        plain |= {"bound": of.bound, "target": of.target, "interval": list(of.interval), "verdict": of.verdict}
     return plain
 
 

@@ -4,6 +4,7 @@ import random
 import sqlite3
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -25,7 +26,8 @@ WHAT = (
     "{scale.deltas:,} deltas of a word each, streamed through {scale.steps} model steps of one conversation while "
     "somebody follows; each step is then sealed with its whole text. Storage is everything on disk after the "
     "stack was closed: the database with its indexes and the words to search by, its journal, and the object "
-    "store. Beside it: the bytes of the sealed results (the payloads of `model.responded`)."
+    "store. Beside it: the bytes of the sealed results (the payloads of `model.responded`). The same again with "
+    "deltas of one letter, where the results are small and full pages weigh more."
 )
 _WORDS = 2_000
 
@@ -37,18 +39,23 @@ def _vocabulary() -> list[str]:
     return ["".join(source.choices(letters, k=source.randint(1, 9))) + " " for _ in range(_WORDS)]
 
 
-class _Counter:
-    characters = 0
+class _Left(NamedTuple):
+    """What a run has left."""
+
+    sealed: int
+    stored: int
+    empty: int
+    shown: int  # characters of live output that the follower saw
+    seconds: float
 
 
-async def _stream(house: House, conversation: ConversationId, scale: Scale, say: Say) -> int:
+async def _stream(house: House, conversation: ConversationId, vocabulary: list[str], scale: Scale, say: Say) -> int:
     """Stream and seal all steps. Returns the bytes of the sealed payloads."""
     turn = new_turn_id()
     at = to_text(SystemClock().now())
     started = NewEvent(TurnStarted(agent="coder", version=1, model="demo:"), at)
     await house.conversations.append(Append(conversation, (started,), key="start", actor=ACTOR, turn=turn))
     source = random.Random(11)
-    vocabulary = _vocabulary()
     sealed = 0
     per_step = scale.deltas // scale.steps
     for number in range(scale.steps):
@@ -81,7 +88,7 @@ def bytes_under(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _events_left(path: Path) -> int:
+def _deltas_left(path: Path) -> int:
     connection = sqlite3.connect(path)
     try:
         (found,) = connection.execute("SELECT count(*) FROM events WHERE type = 'model.delta'").fetchone()
@@ -90,39 +97,48 @@ def _events_left(path: Path) -> int:
     return int(found)
 
 
-async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
-    section = Section(NAME, TITLE, WHAT.format(scale=scale))
+async def _measure(workshop: Workshop, vocabulary: list[str], scale: Scale, say: Say) -> _Left:
     settings = settings_of(workshop.path("storage"))
     async with open_house(settings):
         pass
     empty = bytes_under(settings.home)
-    seen = _Counter()
+    shown = 0
     started_at = time.perf_counter()
     async with open_house(settings) as house:
         conversation = await house.make_conversation()
 
         async def follow() -> None:
+            nonlocal shown
             async with house.conversations.follow(conversation, START) as following:
                 while True:
                     for frame in await following.next_frames():
                         if isinstance(frame.body, Delta):
-                            seen.characters += len(frame.body.text)
+                            shown += len(frame.body.text)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)
-            sealed = await _stream(house, conversation, scale, say)
+            sealed = await _stream(house, conversation, vocabulary, scale, say)
             tasks.cancel_scope.cancel()
-    took_s = time.perf_counter() - started_at
-    stored = bytes_under(settings.home)
-    assert _events_left(house.database_path) == 0
-    section.add("sealed results", "bytes", [float(sealed)])
-    section.add("storage", "bytes", [float(stored)])
-    section.add("storage of an empty stack", "bytes", [float(empty)])
-    section.add("deltas, through writer, broker and one follower", "deltas/s", [scale.deltas / took_s])
-    section.add("live output that the follower was shown", "characters", [float(seen.characters)])
+    seconds = time.perf_counter() - started_at
+    assert _deltas_left(house.database_path) == 0
+    return _Left(sealed, bytes_under(settings.home), empty, shown, seconds)
+
+
+async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
+    section = Section(NAME, TITLE, WHAT.format(scale=scale))
+    words = await _measure(workshop, _vocabulary(), scale, lambda text: say(f"words: {text}"))
+    section.add("sealed results", "bytes", [float(words.sealed)])
+    section.add("storage", "bytes", [float(words.stored)])
+    section.add("storage of an empty stack", "bytes", [float(words.empty)])
+    letters = await _measure(workshop, ["x"], scale, lambda text: say(f"single letters: {text}"))
+    section.add("sealed results, a letter each", "bytes", [float(letters.sealed)])
+    section.add("storage, a letter each", "bytes", [float(letters.stored)])
+    section.add("deltas, through writer, broker and one follower", "deltas/s", [scale.deltas / words.seconds])
+    section.add("live output that the follower was shown", "characters", [float(words.shown)])
     if scale.is_quick:
         section.notes.append("Not judged: a few kilobytes of results cannot outweigh the empty tables.")
         section.compare("storage", "sealed results")
     else:
         section.compare("storage", "sealed results", "at most", 1.2)
+    section.compare("storage, a letter each", "sealed results, a letter each")
     return section
