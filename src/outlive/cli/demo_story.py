@@ -1,6 +1,7 @@
 """What happens in `outlive demo`, in order. Each thing is done when the one before was seen, not after a time."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ from outlive.base import DeadlineError, new_step_id
 from outlive.cli.demo_stage import NAMES, Stage
 from outlive.client import AsyncClient, AsyncConversation, View
 from outlive.client.wire import decode, event_of
+from outlive.processes import proc
 
 MESSAGE = "Which files are in my project, and what is lost when I close my laptop?"
 TITLE = "Demo: a client is cut off and resumes"
@@ -128,7 +130,7 @@ class Story:
 
     async def _cut_off(self, process: anyio.abc.Process) -> None:
         await self._b.until(self._heard(self._b, 1, B_IS_CUT_AFTER))
-        process.kill()
+        kill(process)
         await process.wait()
         await self._b.until(lambda: not self._b.is_running)  # what was on its way is read
         self._cut_off_at = self._b.view.position
@@ -137,7 +139,7 @@ class Story:
 
     async def _kill(self, writer: anyio.abc.Process) -> None:
         await self._a.until(self._heard(self._a, 1, WRITER_IS_KILLED_AFTER))
-        writer.kill()
+        kill(writer)
         await writer.wait()
         self._stage.say("The writer was KILLED (SIGKILL) in the middle of the same answer. Another one tries again.")
 
@@ -180,9 +182,16 @@ async def run_process(command: list[str], environment: dict[str, str]) -> AsyncI
         yield process
     finally:
         with anyio.CancelScope(shield=True):
-            if process.returncode is None:
-                process.kill()
+            kill(process)
             await process.aclose()
+
+
+def kill(process: anyio.abc.Process) -> None:
+    """SIGKILL, if it still runs. Not by its own method: that would collect a process that has just ended by itself, and
+    take its exit code from whoever waits for it."""
+    found = proc.find(process.pid)
+    if process.returncode is None and found is not None:
+        proc.send(found, signal.SIGKILL)
 
 
 def _open_log(environment: dict[str, str]) -> BinaryIO:
