@@ -13,8 +13,8 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 import pytest
-from tests.eventually import eventually
 
+from eventually import eventually
 from outlive.base import ConflictError, DeniedError, new_conversation_id, new_step_id
 from outlive.conversation.backends.broker import CUT_OFF_AT, open_broker
 from outlive.conversation.backends.local_feed import open_local_feed

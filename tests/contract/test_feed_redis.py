@@ -5,12 +5,12 @@ from typing import Literal
 
 import anyio.to_thread
 import pytest
-from tests.services.redis import RedisService, redis_service
 
 from outlive.base import InvalidError, new_conversation_id
 from outlive.conversation.backends.redis_feed import key_of, open_redis_feed
 from outlive.storage.redis import RedisServer, Refused
 from outlive.testing.feed import FeedContract, KnownHeads, make_event, open_feed, receive_until
+from services.redis import RedisService, redis_service
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.eventually import eventually_sync
+from eventually import eventually_sync
 
 
 class RedisService:
