@@ -40,21 +40,25 @@ class Started:
 
 
 def report_ready(pipe: BinaryIO, notice: Notice) -> None:
-    _report(pipe, {"ready": notice.facts})
+    """Say that all is ready. If nobody waits for it any more (whoever started us was ended), stop again: a start that
+    nobody was told of must not leave anything running."""
+    if not _report(pipe, {"ready": notice.facts}):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def report_failure(pipe: BinaryIO, error: OutliveError) -> None:
     _report(pipe, {"problem": {"kind": error.kind, "code": error.code, "detail": error.message}})
 
 
-def _report(pipe: BinaryIO, report: Mapping[str, object]) -> None:
+def _report(pipe: BinaryIO, report: Mapping[str, object]) -> bool:
     if pipe.closed:
-        return
+        return True  # it was told before
     try:
         pipe.write(json.dumps(report).encode() + b"\n")
         pipe.close()
     except BrokenPipeError:
-        pass  # whoever started us did not wait; that is no reason to stop
+        return False
+    return True
 
 
 # ── the caller's side ──

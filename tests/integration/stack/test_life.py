@@ -130,3 +130,14 @@ def test_a_signal_in_the_foreground_ends_everything_cleanly(home: Home, number: 
     assert [process for process in processes if is_alive(process)] == []
     assert not (home.path / "run" / "supervisor.json").exists()
     assert not (home.path / "run" / "feed.sock").exists()
+
+
+def test_a_detached_up_that_is_killed_before_it_was_told_leaves_nothing_running(home: Home) -> None:
+    with home.start("up", "--detach") as process:
+        record = home.path / "run" / "supervisor.json"
+        eventually_sync(lambda: record.exists() and bool(home.record["children"]), within_s=30)
+        started = home.processes()
+        process.kill()
+        process.wait()
+    eventually_sync(lambda: not any(is_alive(each) for each in started), within_s=30)
+    assert home.run("status").returncode == 5
