@@ -9,7 +9,10 @@ from outlive.conversation.events import ConversationCreated, Event, NewEvent, te
 from outlive.conversation.log import Conversation
 from outlive.storage.postgres import Connection, PostgresDatabase
 
-_SELECT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations c JOIN summaries s ON s.key = c.key "  # noqa: S608
+_SELECT = f"""
+SELECT {CONVERSATION_COLUMNS.format(head="s.head", updated_at="s.updated_at")}
+FROM conversations c JOIN summaries s ON s.key = c.key
+"""  # noqa: S608
 _SELECT_CREATED = f"""
 SELECT {EVENT_COLUMNS} FROM conversations c JOIN events e ON e.conversation = c.key AND e.seq = c.first_seq
 WHERE c.id = $1

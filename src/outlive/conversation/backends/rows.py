@@ -12,8 +12,8 @@ from outlive.conversation.events import ConversationCreated, Event, NewEvent, te
 from outlive.conversation.log import Conversation
 
 # The columns of a conversation in the order that `to_conversation` takes them (c: conversations, s: summaries).
-CONVERSATION_COLUMNS = """c.id, c.about, c.parent_id, c.parent_at, s.state, s.turn, s.machine, s.head, c.created_by,
-c.created_at, s.updated_at, c.archived_at"""
+CONVERSATION_COLUMNS = """c.id, c.about, c.parent_id, c.parent_at, s.state, s.turn, s.machine, {head}, c.created_by,
+c.created_at, {updated_at}, c.archived_at"""
 
 
 def about_of(created: ConversationCreated) -> str:

@@ -6,18 +6,16 @@ from outlive.base import ConversationId, NotFoundError
 from outlive.conversation.backends.lineage import check_created, check_same, shared_past
 from outlive.conversation.backends.rows import CONVERSATION_COLUMNS, about_of, created_event, to_conversation
 from outlive.conversation.backends.search import query_words, words_of
-from outlive.conversation.backends.sqlite_log import (
-    EVENT_COLUMNS,
-    INSERT_EVENTS,
-    INSERT_TEXTS,
-    index_texts,
-    segments_of,
-)
+from outlive.conversation.backends.sqlite_log import segments_of
+from outlive.conversation.backends.sqlite_write import EVENT_COLUMNS, INSERT_EVENTS, INSERT_TEXTS, NEWEST, index_texts
 from outlive.conversation.events import Event, NewEvent, text_of
 from outlive.conversation.log import Conversation
 from outlive.storage.sqlite import SqliteDatabase
 
-_SELECT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations c JOIN summaries s ON s.key = c.key "  # noqa: S608
+_SELECT = f"""
+SELECT {CONVERSATION_COLUMNS.format(head="newest.place & 4294967295", updated_at="newest.at")}
+FROM conversations c JOIN summaries s ON s.key = c.key {NEWEST}
+"""  # noqa: S608
 _LIST = (
     _SELECT
     + """
@@ -67,9 +65,7 @@ def _insert(connection: sqlite3.Connection, conversation: ConversationId, create
     row = (conversation, about_of(data), *origin, seq, actor, created.at)
     key = connection.execute(_INSERT, row).lastrowid
     assert key is not None
-    connection.execute(
-        "INSERT INTO summaries (key, head, state, updated_at) VALUES (?, ?, 'idle', ?)", (key, seq, created.at)
-    )
+    connection.execute("INSERT INTO summaries (key, state) VALUES (?, 'idle')", (key,))
     connection.executemany(
         "INSERT INTO lineage (conversation, ancestor, first_seq, last_seq) VALUES (?, ?, ?, ?)",
         [(key, *segment) for segment in shared],

@@ -17,14 +17,13 @@ CREATE TABLE conversations (
 CREATE INDEX conversations_archived ON conversations (id) WHERE archived_at IS NOT NULL;
 CREATE INDEX conversations_active ON conversations (id) WHERE archived_at IS NULL;
 
--- What every append changes, apart from what it does not: small rows, many to a page.
+-- What some appends change. The head and the time of the last change are those of the newest event, and kept only
+-- there: an append that changes nothing else touches no row but its own.
 CREATE TABLE summaries (
     key INTEGER PRIMARY KEY,
-    head INTEGER NOT NULL,
     state TEXT NOT NULL,
     turn TEXT,
-    machine TEXT,
-    updated_at TEXT NOT NULL
+    machine TEXT
 );
 
 -- The segments of the past that a fork shares, flattened: its ancestors' own events from first_seq to last_seq.

@@ -1,0 +1,165 @@
+"""How a group of appends is written to SQLite: what is looked up, what is remembered, and in which rows it ends."""
+
+import sqlite3
+
+from outlive.base import CrashPoint, reach
+from outlive.conversation.append import Known, LastAttempt, Plan, Summary
+from outlive.conversation.backends.group import Results
+from outlive.conversation.backends.memory import Memory, plan_all
+from outlive.conversation.backends.rows import attempt_rows, event_rows, text_rows
+from outlive.conversation.events import Event
+from outlive.conversation.log import Append
+
+EVENT_COLUMNS = "place & 4294967295, id, turn, step, attempt, type, v, at, actor, data, blob"
+# The newest event of conversation `c`: its seq is the head, its time the time of the last change.
+NEWEST = """
+JOIN events newest ON newest.place =
+    (SELECT max(place) FROM events WHERE place BETWEEN c.key << 32 AND c.key << 32 | 4294967295)
+"""
+
+# One look per append: its conversation, and whether its batch is there already. (The + lets the index be used.)
+_SELECT_KNOWN = f"""
+SELECT c.key, newest.place & 4294967295, s.state, s.turn, s.machine, c.archived_at, newest.at,
+    (SELECT e.place FROM events e WHERE e.place >> 32 = +c.key AND e.batch = ?2)
+FROM conversations c JOIN summaries s ON s.key = c.key {NEWEST} WHERE c.id = ?1
+"""  # noqa: S608
+_SELECT_LAST_ATTEMPT = """
+SELECT attempt, status FROM attempts WHERE start >> 32 = ? AND step = ? ORDER BY attempt DESC LIMIT 1
+"""
+_SELECT_BATCH = f"""
+SELECT {EVENT_COLUMNS} FROM events
+WHERE place >= ?1 AND place < ?1 + (SELECT batch_size FROM events WHERE place = ?1) ORDER BY place
+"""  # noqa: S608
+INSERT_EVENTS = """
+INSERT INTO events (place, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size)
+VALUES (? << 32 | ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+INSERT_TEXTS = "INSERT INTO unindexed (place, words) VALUES (? << 32 | ?, ?)"
+_UPDATE_SUMMARIES = "UPDATE summaries SET state = ?, turn = ?, machine = ? WHERE key = ?"
+_INSERT_ATTEMPTS = """
+INSERT INTO attempts (start, floor, step, attempt, turn, status, end_seq)
+VALUES (?1 << 32 | ?2, coalesce(
+    (SELECT min(start) FROM attempts WHERE start BETWEEN ?1 << 32 AND ?1 << 32 | 4294967295 AND end_seq IS NULL),
+    ?1 << 32 | ?3
+), ?4, ?5, ?6, ?7, ?8)
+"""
+_END_ATTEMPTS = "UPDATE attempts SET end_seq = ?, status = ? WHERE start >> 32 = ? AND step = ? AND attempt = ?"
+_END_TURNS = """
+UPDATE attempts SET end_seq = ?2, status = 'abandoned'
+WHERE start BETWEEN ?1 << 32 AND ?1 << 32 | ?2 AND end_seq IS NULL
+"""
+
+_UNINDEXED_LIMIT = 256
+
+
+class SqliteWriter:
+    """Writes groups of appends, one transaction each, in the writing thread; remembers what it left (`memory.py`)."""
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+        self._version: tuple[int, int] | None = None
+        self._unindexed = 0  # at least as many texts wait for their index
+
+    def forget(self) -> None:
+        """The last transaction came to nothing."""
+        self._version = None
+
+    def commit(self, appends: list[Append], connection: sqlite3.Connection) -> Results:
+        """Called inside a transaction, which is committed afterwards."""
+        # Anything that another connection has committed changes the first, anything written over this one the second.
+        (data_version,) = connection.execute("PRAGMA data_version").fetchone()
+        if self._version != (data_version, connection.total_changes):
+            self._memory = Memory()
+        memory, self._memory, self._version = self._memory, Memory(), None
+        results = self._write_from_memory(connection, appends, memory)
+        if results is None:
+            memory = Memory()
+            results = self._write(connection, appends, appends, memory)
+            assert results is not None
+        self._memory = memory.tidy()
+        self._version = (data_version, connection.total_changes)
+        reach(CrashPoint.LOG_BEFORE_COMMIT)
+        return results
+
+    def _write_from_memory(
+        self, connection: sqlite3.Connection, appends: list[Append], memory: Memory
+    ) -> Results | None:
+        try:
+            return self._write(connection, appends, memory.missing(appends), memory)
+        except sqlite3.IntegrityError:  # a batch that was not looked for is there
+            connection.execute("ROLLBACK")
+            connection.execute("BEGIN IMMEDIATE")
+            return None
+
+    def _write(
+        self, connection: sqlite3.Connection, appends: list[Append], look_up: list[Append], memory: Memory
+    ) -> Results | None:
+        known = memory.known
+        _read_known(connection, look_up, known)
+        shown = {
+            append.conversation: (s.state, s.turn, s.machine)
+            for append in appends
+            if (s := known.summaries.get(append.conversation)) is not None
+        }
+        planned = plan_all(appends, known, look_up)
+        if planned is None:
+            return None
+        into, results = planned
+        if into.events:
+            connection.executemany(INSERT_EVENTS, event_rows(into))
+            self._write_texts(connection, into)
+            _write_attempts(connection, into)
+            archived = [(new.at, key) for key, _, new, _ in into.events if new.type == "conversation.archived"]
+            if archived:
+                connection.executemany("UPDATE conversations SET archived_at = ? WHERE key = ?", archived)
+            changed = [
+                (s.state, s.turn, s.machine, s.key)
+                for conversation in into.touched
+                if ((s := known.summaries[conversation]).state, s.turn, s.machine) != shown[conversation]
+            ]
+            if changed:
+                connection.executemany(_UPDATE_SUMMARIES, changed)
+        return results
+
+    def _write_texts(self, connection: sqlite3.Connection, into: Plan) -> None:
+        texts = text_rows(into)
+        if texts:
+            connection.executemany(INSERT_TEXTS, [(key, seq, " ".join(words)) for key, seq, words in texts])
+            self._unindexed += len(texts)
+        if self._unindexed >= _UNINDEXED_LIMIT:
+            index_texts(connection)
+            self._unindexed = 0
+
+
+def _read_known(connection: sqlite3.Connection, appends: list[Append], into: Known) -> None:
+    for append in appends:
+        row = connection.execute(_SELECT_KNOWN, (append.conversation, append.key)).fetchone()
+        if row is None:
+            continue
+        key, place = row[0], row[7]
+        if append.conversation not in into.summaries:
+            into.summaries[append.conversation] = Summary(*row[:7])
+        if place is not None:
+            rows = connection.execute(_SELECT_BATCH, (place,))
+            into.batches[append.conversation, append.key] = [Event._make(row) for row in rows]
+        if (writer := append.writer) is not None:
+            last = connection.execute(_SELECT_LAST_ATTEMPT, (key, writer.step)).fetchone()
+            if last is not None:
+                into.attempts[append.conversation, writer.step] = LastAttempt(*last)
+
+
+def index_texts(connection: sqlite3.Connection) -> None:
+    """Put the words that wait into the index."""
+    connection.execute("INSERT INTO texts (rowid, words) SELECT place, words FROM unindexed ORDER BY number")
+    connection.execute("DELETE FROM unindexed")
+
+
+def _write_attempts(connection: sqlite3.Connection, into: Plan) -> None:
+    if into.changes:
+        rows = attempt_rows(into)
+        connection.executemany(
+            _INSERT_ATTEMPTS,
+            [(r.key, r.start, r.floor, r.step, r.attempt, r.turn, r.status, r.end) for r in rows.started],
+        )
+        connection.executemany(_END_ATTEMPTS, [(e.end, e.status, e.key, e.step, e.attempt) for e in rows.ended])
+        connection.executemany(_END_TURNS, list(rows.turns_ended.items()))
