@@ -299,6 +299,10 @@ class CatalogContract:
             many = [MessageSent(message="m", text=f"many{n}") for n in range(300)]
             await log.append(batch(conversation, *many))
             assert await found(other, "many0") == await found(other, "many299") == ["here"]
+            moved = message(conversation, "elsewhere")
+            moved.events[0].blob, moved.events[0].data_json = "b3_" + "0" * 64, ""
+            await log.append(moved)
+            assert await found(other, "elsewhere") == ["here"]
 
     async def test_a_search_looks_at_the_beginning_of_long_texts(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog):

@@ -2,7 +2,22 @@
 
 import pytest
 
-from outlive.conversation.backends.search import QUERY_WORDS_LIMIT, query_words, words_of
+from outlive.conversation.backends.search import (
+    QUERY_WORDS_LIMIT,
+    TEXT_FIELDS,
+    query_words,
+    words_of,
+    words_of_stored,
+)
+from outlive.conversation.events import (
+    DURABLE,
+    ConversationCreated,
+    EventData,
+    MessageSent,
+    ModelResponded,
+    NewEvent,
+    text_of,
+)
 from outlive.conversation.log import SEARCHED_CHARACTERS
 
 
@@ -29,6 +44,20 @@ def test_words_are_folded_apart_and_each_once(text: str, words: list[str]) -> No
 def test_plain_text_is_split_the_same_way_as_any_other() -> None:
     every = "".join(map(chr, range(128))) + " one_two-three FOUR 5"
     assert words_of(every) == [word for word in words_of(every + " é") if word != "e"]
+
+
+def test_what_is_read_back_is_found_by_the_same_words() -> None:
+    samples: dict[str, EventData] = {
+        "conversation.created": ConversationCreated(title="Some\x00 title é"),
+        "message.sent": MessageSent(message="m", text="Some \ud800 text"),
+        "model.responded": ModelResponded(text="An answer 漢字", model="demo:"),
+    }
+    assert set(samples) == set(TEXT_FIELDS)
+    for data in (*samples.values(), ConversationCreated()):
+        assert words_of_stored(data.type, NewEvent(data, "").data_json) == words_of(text_of(data) or "")
+    for type, made in DURABLE.items():
+        fields = set(made.model_fields) & {"text", "title"}
+        assert bool(fields) == (type in TEXT_FIELDS) or type == "artifact.published", type
 
 
 def test_only_the_beginning_of_a_text_is_looked_at() -> None:

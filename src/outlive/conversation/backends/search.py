@@ -4,12 +4,16 @@ Databases get words that are already folded and apart, and queries made of such 
 what a word is, and nothing of their query language can be reached from outside.
 """
 
+import json
 import re
 import unicodedata
 
 from outlive.conversation.log import SEARCHED_CHARACTERS
 
 QUERY_WORDS_LIMIT = 32
+
+# What `text_of` says of an event, for one that is read back: type -> where in its payload the text is.
+TEXT_FIELDS = {"conversation.created": "title", "message.sent": "text", "model.responded": "text"}
 _WORD_LIMIT = 64  # characters; longer ones are found by their beginning
 
 # Chinese and Japanese are written without spaces: there each character counts as a word.
@@ -33,6 +37,12 @@ def words_of(text: str) -> list[str]:
     if len(text) > _WORD_LIMIT:
         words = dict.fromkeys(word[:_WORD_LIMIT] for word in words)
     return list(words)
+
+
+def words_of_stored(type: str, data_json: str) -> list[str]:
+    """The words an event is found by, from its type and payload as they are stored."""
+    text = json.loads(data_json).get(TEXT_FIELDS[type])
+    return words_of(text) if isinstance(text, str) else []
 
 
 def query_words(query: str) -> list[str]:

@@ -7,8 +7,15 @@ from outlive.conversation.backends.lineage import check_created, check_same, sha
 from outlive.conversation.backends.rows import CONVERSATION_COLUMNS, about_of, created_event, to_conversation
 from outlive.conversation.backends.search import query_words, words_of
 from outlive.conversation.backends.sqlite_log import segments_of
-from outlive.conversation.backends.sqlite_write import EVENT_COLUMNS, INSERT_EVENTS, INSERT_TEXTS, NEWEST, index_texts
-from outlive.conversation.events import Event, NewEvent, text_of
+from outlive.conversation.backends.sqlite_write import (
+    EVENT_COLUMNS,
+    INSERT_EVENTS,
+    INSERT_TEXTS,
+    NEWEST,
+    index_texts,
+    place_of,
+)
+from outlive.conversation.events import Event, NewEvent
 from outlive.conversation.log import Conversation
 from outlive.storage.sqlite import SqliteDatabase
 
@@ -72,8 +79,8 @@ def _insert(connection: sqlite3.Connection, conversation: ConversationId, create
     )
     event = created_event(seq, created, actor)
     connection.execute(INSERT_EVENTS, (key, *event, None, None))
-    if words := words_of(text_of(data) or ""):
-        connection.execute(INSERT_TEXTS, (key, seq, " ".join(words)))
+    if words := words_of(data.title or ""):
+        connection.execute(INSERT_TEXTS, (place_of(key, seq), " ".join(words)))
     return event
 
 

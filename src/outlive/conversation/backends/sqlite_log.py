@@ -12,7 +12,7 @@ import orjson
 from outlive.base import ConversationId, NotFoundError
 from outlive.conversation.backends.group import Done, GroupCommitter, Results
 from outlive.conversation.backends.lineage import Segment
-from outlive.conversation.backends.sqlite_write import EVENT_COLUMNS, INSERT_EVENTS, NEWEST, SqliteWriter
+from outlive.conversation.backends.sqlite_write import EVENT_COLUMNS, INSERT_EVENTS, NEWEST, SqliteWriter, place_of
 from outlive.conversation.events import SEQ_MAX, Event
 from outlive.conversation.log import READ_LIMIT, Append, Appended, OpenAttempt
 from outlive.storage.migrate import read_migrations
@@ -37,10 +37,6 @@ WHERE start BETWEEN
 AND (end_seq IS NULL OR end_seq > ?2)
 ORDER BY start
 """
-
-
-def place_of(key: int, seq: int) -> int:
-    return key << 32 | seq
 
 
 def segments_of(connection: sqlite3.Connection, conversation: ConversationId) -> list[Segment]:

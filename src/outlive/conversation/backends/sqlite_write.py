@@ -6,8 +6,9 @@ from outlive.base import CrashPoint, reach
 from outlive.conversation.append import Known, LastAttempt, Plan, Summary
 from outlive.conversation.backends.group import Results
 from outlive.conversation.backends.memory import Memory, plan_all
-from outlive.conversation.backends.rows import attempt_rows, event_rows, text_rows
-from outlive.conversation.events import Event
+from outlive.conversation.backends.rows import attempt_rows, event_rows
+from outlive.conversation.backends.search import TEXT_FIELDS, words_of, words_of_stored
+from outlive.conversation.events import Event, text_of
 from outlive.conversation.log import Append
 
 EVENT_COLUMNS = "place & 4294967295, id, turn, step, attempt, type, v, at, actor, data, blob"
@@ -34,7 +35,13 @@ INSERT_EVENTS = """
 INSERT INTO events (place, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size)
 VALUES (? << 32 | ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-INSERT_TEXTS = "INSERT INTO unindexed (place, words) VALUES (? << 32 | ?, ?)"
+INSERT_UNINDEXED = "INSERT OR IGNORE INTO unindexed (conversation, from_seq) VALUES (?, ?)"
+_SELECT_UNINDEXED = f"""
+SELECT e.place, e.type, e.data FROM unindexed u JOIN events e
+ON e.place BETWEEN u.conversation << 32 | u.from_seq AND u.conversation << 32 | 4294967295
+WHERE e.type IN ({", ".join(f"'{type}'" for type in TEXT_FIELDS)}) AND e.blob IS NULL
+"""  # noqa: S608
+INSERT_TEXTS = "INSERT INTO texts (rowid, words) VALUES (?, ?)"
 _UPDATE_SUMMARIES = "UPDATE summaries SET state = ?, turn = ?, machine = ? WHERE key = ?"
 _INSERT_ATTEMPTS = """
 INSERT INTO attempts (start, floor, step, attempt, turn, status, end_seq)
@@ -49,7 +56,11 @@ UPDATE attempts SET end_seq = ?2, status = 'abandoned'
 WHERE start BETWEEN ?1 << 32 AND ?1 << 32 | ?2 AND end_seq IS NULL
 """
 
-_UNINDEXED_LIMIT = 256
+_UNINDEXED_LIMIT = 128  # texts that wait for their index
+
+
+def place_of(key: int, seq: int) -> int:
+    return key << 32 | seq
 
 
 class SqliteWriter:
@@ -58,7 +69,8 @@ class SqliteWriter:
     def __init__(self) -> None:
         self._memory = Memory()
         self._version: tuple[int, int] | None = None
-        self._unindexed = 0  # at least as many texts wait for their index
+        self._unindexed: set[int] = set()  # keys of conversations that are known to be in `unindexed`
+        self._waiting_texts = 0
 
     def forget(self) -> None:
         """The last transaction came to nothing."""
@@ -70,6 +82,7 @@ class SqliteWriter:
         (data_version,) = connection.execute("PRAGMA data_version").fetchone()
         if self._version != (data_version, connection.total_changes):
             self._memory = Memory()
+            self._unindexed.clear()
         memory, self._memory, self._version = self._memory, Memory(), None
         results = self._write_from_memory(connection, appends, memory)
         if results is None:
@@ -122,13 +135,21 @@ class SqliteWriter:
         return results
 
     def _write_texts(self, connection: sqlite3.Connection, into: Plan) -> None:
-        texts = text_rows(into)
-        if texts:
-            connection.executemany(INSERT_TEXTS, [(key, seq, " ".join(words)) for key, seq, words in texts])
-            self._unindexed += len(texts)
-        if self._unindexed >= _UNINDEXED_LIMIT:
+        for key, _, new, event in into.events:
+            if new.type not in TEXT_FIELDS:
+                continue
+            if event.blob is not None:  # its text will not be here to be read
+                words = words_of(text_of(new.data) or "")
+                connection.execute(INSERT_TEXTS, (place_of(key, event.seq), " ".join(words)))
+                continue
+            self._waiting_texts += 1
+            if key not in self._unindexed:
+                self._unindexed.add(key)
+                connection.execute(INSERT_UNINDEXED, (key, event.seq))
+        if self._waiting_texts >= _UNINDEXED_LIMIT:
+            self._waiting_texts = 0
+            self._unindexed.clear()
             index_texts(connection)
-            self._unindexed = 0
 
 
 def _read_known(connection: sqlite3.Connection, appends: list[Append], into: Known) -> None:
@@ -149,8 +170,10 @@ def _read_known(connection: sqlite3.Connection, appends: list[Append], into: Kno
 
 
 def index_texts(connection: sqlite3.Connection) -> None:
-    """Put the words that wait into the index."""
-    connection.execute("INSERT INTO texts (rowid, words) SELECT place, words FROM unindexed ORDER BY number")
+    """Put the texts that wait into the index."""
+    rows = connection.execute(_SELECT_UNINDEXED).fetchall()
+    texts = [(place, words) for place, type, data in rows if (words := " ".join(words_of_stored(type, data)))]
+    connection.executemany(INSERT_TEXTS, texts)
     connection.execute("DELETE FROM unindexed")
 
 

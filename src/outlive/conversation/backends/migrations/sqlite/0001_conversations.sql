@@ -70,11 +70,10 @@ CREATE UNIQUE INDEX attempts_step ON attempts (step, start >> 32, attempt);
 CREATE INDEX attempts_open ON attempts (start) WHERE end_seq IS NULL;
 
 -- Words come in here folded and apart (see search.py), so the tokenizer has nothing left to decide. A transaction that
--- adds to the index rewrites half a dozen pages of it: so words wait in `unindexed`, and go in by the hundred or when
--- somebody searches.
+-- adds to the index rewrites half a dozen pages of it: so that is done for a hundred texts at once, or when somebody
+-- searches. Until then `unindexed` says from which event on a conversation is not in the index.
 CREATE VIRTUAL TABLE texts USING fts5 (words, content='', columnsize=0, detail=none, tokenize='ascii');
 CREATE TABLE unindexed (
-    number INTEGER PRIMARY KEY,
-    place INTEGER NOT NULL,
-    words TEXT NOT NULL
+    conversation INTEGER PRIMARY KEY,
+    from_seq INTEGER NOT NULL
 );
