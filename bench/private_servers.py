@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_ROOT = Path(__file__).parent.parent
-
 
 def _reach_tests() -> None:
-    """The starters live with the tests, whose modules are found from two roots."""
-    for root in (str(_ROOT), str(_ROOT / "tests")):
-        if root not in sys.path:
-            sys.path.append(root)
+    """The starters live with the tests, whose modules are found by their short names."""
+    root = str(Path(__file__).parent.parent / "tests")
+    if root not in sys.path:
+        sys.path.append(root)
 
 
 @contextmanager
@@ -24,7 +22,7 @@ def private_redis() -> Iterator[str | None]:
         yield None
         return
     _reach_tests()
-    with importlib.import_module("tests.services.redis").redis_service() as service:
+    with importlib.import_module("services.redis").redis_service() as service:
         yield service.url
 
 
@@ -35,5 +33,5 @@ def private_postgres(*databases: str) -> Iterator[list[str] | None]:
         yield None
         return
     _reach_tests()
-    with importlib.import_module("tests.services.postgres").run_postgres() as server:
+    with importlib.import_module("services.postgres").run_postgres() as server:
         yield [server.create_database(name) for name in databases]

@@ -26,7 +26,7 @@ class Scale:
 
 FULL = Scale(
     is_quick=False,
-    rounds=15,
+    rounds=25,
     appends_one=400,
     appends_each=30,
     writers=64,
