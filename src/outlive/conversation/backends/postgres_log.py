@@ -1,8 +1,9 @@
 """The event log in PostgreSQL. Finds and keeps rows; what an append may do is decided in `append.py`.
 
-A group of appends takes two round trips: one statement reads all it depends on, one statement writes it if the heads
-are still what they were. The head is the version of a conversation: nothing an append depends on changes without it.
-Only when another process was faster are the rows locked first, in the order of their keys, and all of it done again.
+A group of appends takes one statement, which writes it if the heads are still what they were and none of its batches is
+in the log already; and another one before it that reads what it depends on, unless that is remembered (`memory.py`).
+The head is the version of a conversation: nothing an append depends on changes without it. Only when another process
+was faster are the rows locked first, in the order of their keys, and all of it done again.
 """
 
 from collections.abc import AsyncIterator, Collection
@@ -12,9 +13,10 @@ from pathlib import Path
 import anyio
 
 from outlive.base import BrokenError, ConversationId, CrashPoint, NotFoundError, OutliveError, StepId, reach
-from outlive.conversation.append import Known, LastAttempt, Plan, Summary, plan
-from outlive.conversation.backends.group import Done, GroupCommitter
+from outlive.conversation.append import Known, LastAttempt, Summary
+from outlive.conversation.backends.group import Done, GroupCommitter, Results
 from outlive.conversation.backends.lineage import Segment
+from outlive.conversation.backends.memory import Memory, plan_all
 from outlive.conversation.backends.postgres_write import write_statement
 from outlive.conversation.events import SEQ_MAX, Event
 from outlive.conversation.hub import open_tasks
@@ -77,8 +79,7 @@ async def segments_of(connection: Connection, conversation: ConversationId) -> l
     return [*map(Segment._make, await connection.fetch(_SELECT_SHARED, own.key)), own]
 
 
-async def _read_known(connection: Connection, appends: list[Append]) -> Known:
-    known = Known()
+async def _read_known(connection: Connection, appends: list[Append], into: Known) -> None:
     wanted = [(append.conversation, append.key, append.writer and append.writer.step) for append in appends]
     if len(wanted) == 1:
         rows = await connection.fetch(_SELECT_KNOWN_OF_ONE, *wanted[0])
@@ -86,23 +87,30 @@ async def _read_known(connection: Connection, appends: list[Append]) -> Known:
         rows = await connection.fetch(_SELECT_KNOWN, *map(list, zip(*wanted, strict=True)))
     for n, key, head, state, turn, machine, archived_at, updated_at, seq, size, attempt, status in rows:
         append = appends[n - 1]
-        if append.conversation not in known.summaries:
+        if append.conversation not in into.summaries:
             summary = Summary(key, head, state, turn, machine, archived_at, updated_at)
-            known.summaries[append.conversation] = summary
+            into.summaries[append.conversation] = summary
         if seq is not None:  # rare: a repeat
             events = await connection.fetch(_SELECT_EVENTS, key, seq, seq + size - 1, size)
-            known.batches[append.conversation, append.key] = [Event._make(row) for row in events]
+            into.batches[append.conversation, append.key] = [Event._make(row) for row in events]
         if attempt is not None and append.writer is not None:
-            known.attempts[append.conversation, StepId(append.writer.step)] = LastAttempt(attempt, status)
-    return known
+            into.attempts[append.conversation, StepId(append.writer.step)] = LastAttempt(attempt, status)
 
 
-async def _commit(connection: Connection, appends: list[Append]) -> list[Appended | OutliveError] | None:
-    """The answers; or None if somebody else changed a conversation meanwhile, and nothing was written."""
-    known = await _read_known(connection, appends)
-    heads = {conversation: summary.head for conversation, summary in known.summaries.items()}
-    into = Plan()
-    results = [plan(append, known, into) for append in appends]
+async def _commit(
+    connection: Connection, appends: list[Append], look_up: list[Append], memory: Memory
+) -> Results | None:
+    """The answers; or None if that did not do, and nothing was written: a conversation is not as it was remembered or
+    read, or a batch that was not looked up may be in the log."""
+    known = memory.known
+    if look_up:
+        await _read_known(connection, look_up, known)
+    conversations = {append.conversation for append in appends} & known.summaries.keys()
+    heads = {conversation: known.summaries[conversation].head for conversation in conversations}
+    planned = plan_all(appends, known, look_up)
+    if planned is None:
+        return None
+    into, results = planned
     reach(CrashPoint.LOG_BEFORE_COMMIT)
     if into.events:
         sql, values = write_statement(known, heads, into)
@@ -117,6 +125,7 @@ class PostgresEventLog:
     def __init__(self, database: PostgresDatabase, writing: PostgresDatabase | None = None) -> None:
         self._database = database
         self._writing = writing or database
+        self._memory = Memory()
         self._committer = GroupCommitter(self._start)
         # Of the committer's groups there is one at a time.
         self._send, self._receive = anyio.create_memory_object_stream[tuple[list[Append], Done]](1)
@@ -179,19 +188,30 @@ class PostgresEventLog:
 
         return await self._database.run(select)
 
-    async def _commit_group(self, appends: list[Append]) -> list[Appended | OutliveError]:
-        results = await self._writing.run(lambda connection: _commit(connection, appends))
+    async def _commit_group(self, appends: list[Append]) -> Results:
+        results = await self._writing.run(lambda connection: self._commit_unlocked(connection, appends))
         if results is not None:
             return results
 
-        async def transaction(connection: Connection) -> list[Appended | OutliveError]:
+        async def transaction(connection: Connection) -> Results:
             await connection.fetch(_LOCK, [append.conversation for append in appends])
-            results = await _commit(connection, appends)
+            results = await _commit(connection, appends, appends, Memory())
             if results is None:
                 raise BrokenError("log.lock", "A conversation changed while its row was locked.")
             return results
 
         return await self._writing.write(transaction)
+
+    async def _commit_unlocked(self, connection: Connection, appends: list[Append]) -> Results | None:
+        """From memory, or else with a look first; None if somebody else was faster."""
+        memory, self._memory = self._memory, Memory()
+        results = await _commit(connection, appends, memory.missing(appends), memory)
+        if results is None:
+            memory = Memory()
+            results = await _commit(connection, appends, appends, memory)
+        if results is not None:
+            self._memory = memory.tidy()
+        return results
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""The one statement that writes a group of appends to PostgreSQL: all of it, or nothing if a head has moved.
+"""The one statement that writes a group of appends to PostgreSQL: all of it; or nothing, if a head has moved or a batch
+is there already.
 
 Every part of the statement sees the database as it was when the statement began. So no two parts may change the same
 row, and a row that is new and changed at once comes in its final state (`rows.py` sees to both).
@@ -15,7 +16,10 @@ from outlive.conversation.backends.rows import attempt_rows, event_rows, text_ro
 # that is expected. A row that changed while its lock was waited for is looked at again.
 _MANY = """
 WITH fresh AS MATERIALIZED (
-    SELECT count(*) = cardinality({0}::bigint[]) AS is_fresh
+    SELECT count(*) = cardinality({0}::bigint[]) AND NOT EXISTS (
+        SELECT FROM unnest({7}::bigint[], {19}::text[]) AS w (key, batch)
+        CROSS JOIN LATERAL (SELECT FROM events WHERE batch = w.batch AND conversation = w.key LIMIT 1) found
+    ) AS is_fresh
     FROM unnest({0}::bigint[], {1}::bigint[]) AS w (key, head)
     CROSS JOIN LATERAL (SELECT FROM summaries s WHERE s.key = w.key AND s.head = w.head FOR UPDATE) held
 ), summarized AS (
@@ -35,7 +39,8 @@ WITH fresh AS MATERIALIZED (
 _ONE = """
 WITH summarized AS (
     UPDATE summaries SET head = {2}, state = {3}, turn = {4}, machine = {5}, updated_at = {6}
-    WHERE key = {0} AND head = {1} RETURNING key
+    WHERE key = {0} AND head = {1}
+    AND NOT EXISTS (SELECT FROM events WHERE batch = {19} AND conversation = {0}) RETURNING key
 ), fresh AS MATERIALIZED (
     SELECT count(*) = 1 AS is_fresh FROM summarized
 ), written AS (
@@ -109,7 +114,7 @@ def _columns(rows: list[Any], count: int) -> list[list[Any]]:
 
 
 def write_statement(known: Known, heads: dict[ConversationId, int], into: Plan) -> tuple[str, list[Any]]:
-    """The statement and its values. It answers whether it was done; it was not if one of `heads` has moved."""
+    """The statement and its values. It answers whether it was done; it expects `heads`."""
     touched = [(known.summaries[conversation], heads[conversation]) for conversation in into.touched]
     touched.sort(key=lambda pair: pair[0].key)
     values: list[Any] = _columns(
