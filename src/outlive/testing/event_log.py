@@ -19,6 +19,7 @@ from outlive.base import (
     new_turn_id,
 )
 from outlive.conversation.events import (
+    ConversationArchived,
     Event,
     MachineAttached,
     MessageSent,
@@ -256,6 +257,29 @@ class EventLogContract:
             with pytest.raises(FencedError):
                 await other.append(seal(conversation, step, 1))
             assert await whole(log, conversation) == events
+
+    async def test_what_another_writer_did_counts_at_once(self, place: StorePlace) -> None:
+        async with at(place) as (log, catalog), at(place) as (other, _):
+            conversation, step = await new_conversation(catalog), new_step_id()
+            await log.append(start(conversation, step, 1))
+            for number in range(3):  # by turns, so that neither may rely on what it remembers
+                assert (await other.append(message(conversation, "there"))).seqs == (3 + 2 * number,)
+                assert (await log.append(message(conversation, "here"))).seqs == (4 + 2 * number,)
+            repeated = message(conversation, "once")
+            first = await other.append(repeated)
+            assert (await log.append(repeated)) == (first.events, True)
+            await other.append(start(conversation, step, 2))
+            with pytest.raises(FencedError):
+                await log.append(seal(conversation, step, 1))
+            sealed = seal(conversation, step, 2)
+            await log.append(sealed)
+            assert (await other.append(sealed)).is_repeat
+            with pytest.raises(ConflictError):
+                await other.append(start(conversation, step, 3))
+            await other.append(batch(conversation, ConversationArchived()))
+            with pytest.raises(ConflictError):
+                await log.append(message(conversation, "too late"))
+            assert [event.seq for event in await whole(log, conversation)] == list(range(1, 13))
 
     async def test_many_writers_of_one_conversation_neither_lose_nor_double(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog), at(place) as (other, _):
