@@ -103,7 +103,7 @@ async def test_those_who_start_at_once_apply_each_once(tmp_path: Path) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(4):
             tasks.start_soon(start)
-    assert done == ["part/0001_first", "part/0002_second"]
+    assert sorted(done) == ["part/0001_first", "part/0002_second"]  # who told first is a matter of chance
 
 
 async def test_a_process_killed_before_the_commit_leaves_nothing_and_the_next_goes_on(tmp_path: Path) -> None:
