@@ -5,7 +5,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from outlive.base import ConversationId, StepId, TurnId, new_conversation_id, new_message_id
+import anyio
+
+from outlive.base import ConversationId, OutliveError, StepId, TurnId, new_conversation_id, new_message_id
 from outlive.conversation.backends.postgres_catalog import PostgresCatalog
 from outlive.conversation.backends.postgres_log import MIGRATIONS as POSTGRES_MIGRATIONS
 from outlive.conversation.backends.postgres_log import open_postgres_log
@@ -22,7 +24,7 @@ from outlive.conversation.events import (
     Parent,
     StepStarted,
 )
-from outlive.conversation.log import Append, Catalog, EventLog, Writer
+from outlive.conversation.log import Append, Appended, Catalog, EventLog, Writer
 from outlive.storage import migrate_postgres, migrate_sqlite, open_postgres, open_sqlite
 
 AT = "2030-01-02T03:04:05.000006Z"
@@ -108,3 +110,19 @@ def seal(conversation: ConversationId, step: StepId, attempt: int, *, turn: Turn
 
 async def whole(log: EventLog, conversation: ConversationId) -> list[Event]:
     return await log.read(conversation, 0, 10_000)
+
+
+async def attempt_all(log: EventLog, appends: list[Append]) -> list[Appended | OutliveError]:
+    """Append all at once; each one's answer or error, in their order."""
+    answers: dict[int, Appended | OutliveError] = {}
+
+    async def one(number: int) -> None:
+        try:
+            answers[number] = await log.append(appends[number])
+        except OutliveError as error:
+            answers[number] = error
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(len(appends)):
+            tasks.start_soon(one, number)
+    return [answers[number] for number in range(len(appends))]

@@ -1,7 +1,9 @@
-"""What every event log promises, whatever keeps it: subclass `EventLogContract` and give it a `place` fixture."""
+"""What every event log promises, whatever keeps it: subclass `EventLogContract` and give it a `place` fixture.
+
+What it promises about the attempts of a step is in `fencing.py`.
+"""
 
 import sys
-from typing import NamedTuple
 
 import anyio
 import pytest
@@ -12,7 +14,6 @@ from outlive.base import (
     InvalidError,
     NotFoundError,
     OutliveError,
-    StepId,
     UnavailableError,
     new_conversation_id,
     new_step_id,
@@ -24,25 +25,23 @@ from outlive.conversation.events import (
     MachineAttached,
     MessageSent,
     StepStarted,
-    ToolRequested,
-    TurnFinished,
-    TurnStarted,
 )
-from outlive.conversation.log import BATCH_LIMIT, Append, Appended, EventLog, OpenAttempt, Writer
+from outlive.conversation.log import BATCH_LIMIT, Append, Appended, EventLog
 from outlive.testing import appending
 from outlive.testing.appending import append_messages
 from outlive.testing.conversations import (
     ACTOR,
     StorePlace,
     at,
+    attempt_all,
     batch,
     message,
     new_conversation,
-    of_step,
     seal,
     start,
     whole,
 )
+from outlive.testing.fencing import FencingContract
 
 HOSTILE_TEXTS = [
     "",
@@ -54,66 +53,6 @@ HOSTILE_TEXTS = [
 ]
 
 
-class Fate(NamedTuple):
-    """A row of the table in `append.py`: what came before, what is tried, and how it ends (None: it is appended)."""
-
-    before: str
-    attempt: int
-    is_starting: bool
-    ends: str | None
-
-
-FATES = [
-    Fate("none yet", 1, True, None),
-    Fate("none yet", 1, False, "step.not_started"),
-    Fate("open", 1, True, "step.fenced"),
-    Fate("open", 1, False, "step.fenced"),
-    Fate("open", 2, True, "step.already_started"),
-    Fate("open", 2, False, None),
-    Fate("open", 3, True, None),
-    Fate("open", 3, False, "step.not_started"),
-    Fate("sealed", 1, False, "step.fenced"),
-    Fate("sealed", 2, True, "step.sealed"),
-    Fate("sealed", 2, False, "step.sealed"),
-    Fate("sealed", 3, True, "step.sealed"),
-    Fate("sealed", 3, False, "step.sealed"),
-    Fate("abandoned", 1, False, "step.fenced"),
-    Fate("abandoned", 2, True, "step.abandoned"),
-    Fate("abandoned", 2, False, "step.abandoned"),
-    Fate("abandoned", 3, True, "step.abandoned"),
-    Fate("abandoned", 3, False, "step.abandoned"),
-]
-
-
-async def attempt_all(log: EventLog, appends: list[Append]) -> list[Appended | OutliveError]:
-    """Append all at once; each one's answer or error, in their order."""
-    answers: dict[int, Appended | OutliveError] = {}
-
-    async def one(number: int) -> None:
-        try:
-            answers[number] = await log.append(appends[number])
-        except OutliveError as error:
-            answers[number] = error
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(len(appends)):
-            tasks.start_soon(one, number)
-    return [answers[number] for number in range(len(appends))]
-
-
-def expected_open(events: list[Event], upto: int) -> list[OpenAttempt]:
-    """What `open_attempts` has to answer, told from the events alone."""
-    opened: dict[StepId, OpenAttempt] = {}
-    for event in events[:upto]:
-        if event.type == "step.started" and event.step and event.attempt:
-            opened[event.step] = OpenAttempt(event.step, event.attempt, event.seq, event.turn)
-        elif event.type in ("model.responded", "tool.finished") and event.step:
-            opened.pop(event.step, None)
-        elif event.type in ("turn.finished", "turn.interrupted"):
-            opened.clear()
-    return sorted(opened.values(), key=lambda attempt: attempt.start)
-
-
 def check_from_many(events: list[Event], names: list[str], count: int) -> None:
     """Dense, nothing lost, nothing double, and each writer's own order kept."""
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -123,7 +62,7 @@ def check_from_many(events: list[Event], names: list[str], count: int) -> None:
         assert [text for text in texts if text.startswith(f"{name} ")] == [f"{name} {n}" for n in range(count)]
 
 
-class EventLogContract:
+class EventLogContract(FencingContract):
     @pytest.fixture
     def place(self) -> StorePlace:
         raise NotImplementedError("give me a place")
@@ -207,56 +146,6 @@ class EventLogContract:
                 await log.append(message(conversation, "third", key="k"))
             assert refused.value.code == "append.key_reused"
             assert (await log.append(message(another, "other", key="k"))).is_repeat is False
-
-    @pytest.mark.parametrize("fate", FATES, ids=lambda fate: "-".join(str(part) for part in fate))
-    async def test_an_attempt_meets_its_fate(self, place: StorePlace, fate: Fate) -> None:
-        async with at(place) as (log, catalog):
-            conversation, step, turn = await new_conversation(catalog), new_step_id(), new_turn_id()
-            if fate.before != "none yet":
-                await log.append(start(conversation, step, 1, turn=turn))
-                await log.append(start(conversation, step, 2, turn=turn))
-            if fate.before == "sealed":
-                await log.append(seal(conversation, step, 2, turn=turn))
-            if fate.before == "abandoned":
-                await log.append(batch(conversation, TurnFinished(outcome="interrupted"), turn=turn))
-            before = await whole(log, conversation)
-            writer = Writer(step, fate.attempt, 7)
-            going_on = ToolRequested(call="c", name="shell", arguments={}, effect="e")
-            data = StepStarted(kind="model", name="demo:") if fate.is_starting else going_on
-            (answer,) = await attempt_all(log, [of_step(conversation, writer, data, turn=turn)])
-            if fate.ends is None:
-                assert isinstance(answer, Appended)
-                assert len(await whole(log, conversation)) == len(before) + 1
-            else:
-                assert isinstance(answer, OutliveError)
-                assert answer.code == fate.ends
-                assert await whole(log, conversation) == before
-
-    async def test_a_zombie_leaves_nothing_from_the_moment_it_is_superseded(self, place: StorePlace) -> None:
-        async with at(place) as (log, catalog), at(place) as (other, _):
-            conversation, step = await new_conversation(catalog), new_step_id()
-            await log.append(start(conversation, step, 1))
-            zombies = [
-                of_step(conversation, Writer(step, 1, n), MessageSent(message="m", text="zombie")) for n in range(2, 9)
-            ]
-            answers: list[Appended | OutliveError] = []
-
-            async def be_a_zombie() -> None:
-                answers.extend(await attempt_all(other, zombies))
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(be_a_zombie)
-                tasks.start_soon(log.append, start(conversation, step, 2))
-            events = await whole(log, conversation)
-            second = next(event.seq for event in events if event.attempt == 2)
-            assert all(event.attempt == 2 for event in events if event.seq >= second)
-            fenced = [answer for answer in answers if isinstance(answer, FencedError)]
-            appended = [answer for answer in answers if isinstance(answer, Appended)]
-            assert len(fenced) + len(appended) == len(zombies)
-            assert all(answer.seqs[0] < second for answer in appended)
-            with pytest.raises(FencedError):
-                await other.append(seal(conversation, step, 1))
-            assert await whole(log, conversation) == events
 
     async def test_what_another_writer_did_counts_at_once(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog), at(place) as (other, _):
@@ -343,36 +232,6 @@ class EventLogContract:
             nobody = [new_conversation_id() for _ in range(3_000)]
             assert await log.heads([*known, *nobody]) == {known[0]: 1, known[1]: 2, known[2]: 1}
             assert await log.heads([]) == {}
-
-    async def test_open_attempts_are_told_for_every_moment(self, place: StorePlace) -> None:
-        async with at(place) as (log, catalog):
-            conversation = await new_conversation(catalog)
-            steps = [new_step_id() for _ in range(6)]
-            turn = new_turn_id()
-            story = [
-                batch(conversation, TurnStarted(agent="a", version=1, model="demo:"), turn=turn),
-                start(conversation, steps[0], 1, turn=turn),
-                seal(conversation, steps[0], 1, turn=turn),
-                start(conversation, steps[1], 1, turn=turn),
-                start(conversation, steps[2], 1, turn=turn),
-                message(conversation, "meanwhile"),
-                start(conversation, steps[2], 2, turn=turn),
-                start(conversation, steps[3], 1, turn=turn),
-                seal(conversation, steps[2], 2, turn=turn),
-                start(conversation, steps[3], 4, turn=turn),
-                seal(conversation, steps[1], 1, turn=turn),
-                batch(conversation, TurnFinished(outcome="failed"), turn=turn),
-                start(conversation, steps[4], 1),
-                start(conversation, steps[5], 1),
-                batch(conversation, TurnFinished(outcome="done")),
-            ]
-            for append in story[:7]:
-                await log.append(append)
-            # The rest in as few transactions as it gets: what is opened and ended within one is told as well.
-            assert all(isinstance(answer, Appended) for answer in await attempt_all(log, story[7:]))
-            events = await whole(log, conversation)
-            for moment in range(len(events) + 2):
-                assert await log.open_attempts(conversation, moment) == expected_open(events, moment), moment
 
     async def test_what_was_acknowledged_is_there_after_reopening(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog):
