@@ -296,9 +296,13 @@ class CatalogContract:
             for number in range(5):
                 await log.append(message(conversation, f"word{number}"))
                 assert await found(other, f"word{number}") == ["here"]
-            many = [MessageSent(message="m", text=f"many{n}") for n in range(300)]
-            await log.append(batch(conversation, *many))
-            assert await found(other, "many0") == await found(other, "many299") == ["here"]
+            for text in ("many{}", "mány{}"):
+                await log.append(
+                    batch(conversation, *(MessageSent(message="m", text=text.format(n)) for n in range(300)))
+                )
+            await log.append(message(conversation, 'after\x00all \\u0041 "quoted" \n line'))
+            for query in ("many0", "many299", "all", "u0041", "quoted", "line after"):
+                assert await found(other, query) == ["here"], query
             moved = message(conversation, "elsewhere")
             moved.events[0].blob, moved.events[0].data_json = "b3_" + "0" * 64, ""
             await log.append(moved)
@@ -313,6 +317,8 @@ class CatalogContract:
             assert await found(catalog, "late") == []
             await log.append(message(conversation, "w" * 3_000))
             assert await found(catalog, "w" * 3_000) == ["long"]
+            await log.append(message(conversation, f"{'v' * 3_000} {'é' * 100} short"))
+            assert await found(catalog, f"{'v' * 3_000} {'e' * 70} short") == ["long"]
 
     async def test_no_query_is_an_error_or_a_command(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog):

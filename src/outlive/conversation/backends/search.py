@@ -14,7 +14,7 @@ QUERY_WORDS_LIMIT = 32
 
 # What `text_of` says of an event, for one that is read back: type -> where in its payload the text is.
 TEXT_FIELDS = {"conversation.created": "title", "message.sent": "text", "model.responded": "text"}
-_WORD_LIMIT = 64  # characters; longer ones are found by their beginning
+WORD_LIMIT = 64  # characters; of longer ones the beginning is found
 
 # Chinese and Japanese are written without spaces: there each character counts as a word.
 _ALONE = "\u2e80-\u2fff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -34,8 +34,8 @@ def words_of(text: str) -> list[str]:
         decomposed = unicodedata.normalize("NFKD", text)
         plain = "".join(c for c in decomposed if not unicodedata.combining(c))
         words = dict.fromkeys(_WORD.findall(unicodedata.normalize("NFC", plain.casefold())))
-    if len(text) > _WORD_LIMIT:
-        words = dict.fromkeys(word[:_WORD_LIMIT] for word in words)
+    if len(text) > WORD_LIMIT:
+        words = dict.fromkeys(word[:WORD_LIMIT] for word in words)
     return list(words)
 
 
@@ -46,5 +46,5 @@ def words_of_stored(type: str, data_json: str) -> list[str]:
 
 
 def query_words(query: str) -> list[str]:
-    """The words a query asks for; the last may be the beginning of one."""
+    """The words a query asks for; the last, and those as long as a word can be, may be the beginning of one."""
     return words_of(query)[:QUERY_WORDS_LIMIT]

@@ -5,7 +5,7 @@ import sqlite3
 from outlive.base import ConversationId, NotFoundError
 from outlive.conversation.backends.lineage import check_created, check_same, shared_past
 from outlive.conversation.backends.rows import CONVERSATION_COLUMNS, about_of, created_event, to_conversation
-from outlive.conversation.backends.search import query_words, words_of
+from outlive.conversation.backends.search import WORD_LIMIT, query_words, words_of
 from outlive.conversation.backends.sqlite_log import segments_of
 from outlive.conversation.backends.sqlite_write import (
     EVENT_COLUMNS,
@@ -116,7 +116,7 @@ class SqliteCatalog:
         if is_search:
             await self._index_waiting()
         # Each word in quotes is a plain word to FTS5; the last may go on.
-        match = " AND ".join(f'"{word}"' for word in words) + " *"
+        match = " AND ".join(f'"{word}"' + ("*" if len(word) == WORD_LIMIT else "") for word in words).rstrip("*") + "*"
         sql = _LIST.format(
             archived="c.archived_at IS NOT NULL" if archived else "c.archived_at IS NULL",
             found=_FOUND if is_search else "",
