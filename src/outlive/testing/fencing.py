@@ -77,6 +77,7 @@ class FencingContract:
     async def test_an_attempt_meets_its_fate(self, place: StorePlace, fate: Fate) -> None:
         async with at(place) as (log, catalog):
             conversation, step, turn = await new_conversation(catalog), new_step_id(), new_turn_id()
+            await log.append(batch(conversation, TurnStarted(agent="a", version=1, model="demo:"), turn=turn))
             if fate.before != "none yet":
                 await log.append(start(conversation, step, 1, turn=turn))
                 await log.append(start(conversation, step, 2, turn=turn))
