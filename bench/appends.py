@@ -36,6 +36,8 @@ def one_conversation_name(scale: Scale) -> str:
 def compare_all(section: Section, scale: Scale) -> None:
     section.compare("one writer", "bare loop", "at least", 0.5)
     section.compare(many_name(scale), "one writer", "at least", 5.0)
+    section.compare_fast("one writer", "bare loop")
+    section.compare_fast(many_name(scale), "one writer")
     section.compare(one_conversation_name(scale), "one writer")
     section.compare(many_name(scale), "bare loop")
 
@@ -103,7 +105,7 @@ async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
             mine = [await house.make_conversation() for _ in range(scale.writers)]
             contenders = [Contender("bare loop", UNIT, _Bare(bare, scale.appends_one).run)]
             contenders += _contenders(house, mine, scale)
-            section.readings = await take_turns(contenders, scale.rounds, say)
+            section.readings = await take_turns(contenders, scale.append_rounds, say)
     finally:
         bare.close()
     compare_all(section, scale)

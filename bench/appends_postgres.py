@@ -62,7 +62,7 @@ async def _measure(section: Section, workshop: Workshop, dsns: list[str], scale:
                 Contender(many_name(scale), UNIT, many),
                 Contender(one_conversation_name(scale), UNIT, crowd),
             ]
-            section.readings = await take_turns(contenders, scale.rounds, say)
+            section.readings = await take_turns(contenders, scale.append_rounds, say)
     finally:
         await bare.close()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 class Scale:
     is_quick: bool
     rounds: int
+    append_rounds: int  # many and short: a disk may sync ten times slower for a second, and then not
     appends_one: int  # appends of one writer in a round
     appends_each: int  # appends of each of the 64 writers in a round
     writers: int
@@ -21,14 +22,15 @@ class Scale:
     idle_s: float
 
     def with_rounds(self, rounds: int) -> "Scale":
-        return replace(self, rounds=rounds)
+        return replace(self, rounds=rounds, append_rounds=rounds)
 
 
 FULL = Scale(
     is_quick=False,
     rounds=25,
-    appends_one=400,
-    appends_each=30,
+    append_rounds=300,
+    appends_one=25,
+    appends_each=4,
     writers=64,
     catch_up_events=10_000,
     followers=200,
@@ -44,6 +46,7 @@ FULL = Scale(
 QUICK = Scale(
     is_quick=True,
     rounds=1,
+    append_rounds=1,
     appends_one=50,
     appends_each=4,
     writers=16,
