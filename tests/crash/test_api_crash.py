@@ -32,7 +32,14 @@ SEND_POINTS = [
     CrashPoint.FEED_BEFORE_PUBLISH,
     CrashPoint.FEED_AFTER_PUBLISH,
 ]
-MAKE_POINTS = [CrashPoint.API_AFTER_CLAIM, CrashPoint.API_BEFORE_RECORD, CrashPoint.API_BEFORE_ANSWER]
+MAKE_POINTS = [
+    CrashPoint.API_AFTER_CLAIM,
+    CrashPoint.LOG_BEFORE_COMMIT,
+    CrashPoint.LOG_AFTER_COMMIT,
+    CrashPoint.FEED_BEFORE_PUBLISH,
+    CrashPoint.API_BEFORE_RECORD,
+    CrashPoint.API_BEFORE_ANSWER,
+]
 
 
 @contextmanager

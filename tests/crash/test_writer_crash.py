@@ -10,13 +10,24 @@ from pathlib import Path
 import anyio
 import pytest
 
-from outlive.base import ConversationId, CrashPoint, StepId, TurnId, new_operation_id, new_step_id, new_turn_id
+from outlive.base import (
+    ConversationId,
+    CrashPoint,
+    StepId,
+    TurnId,
+    new_operation_id,
+    new_step_id,
+    new_turn_id,
+    to_text,
+)
 from outlive.conversation.conversations import Conversations
-from outlive.conversation.events import Delta, Event
+from outlive.conversation.events import Delta, Event, NewEvent, TurnStarted
 from outlive.conversation.follower import Follower, Frame
+from outlive.conversation.log import Append
 from outlive.conversation.position import START
 from outlive.conversation.projection import Transcript
-from rooms import open_embedded_room
+from rooms import open_embedded_room, open_scaled_room
+from services.redis import RedisService
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -39,17 +50,19 @@ WRITER_POINTS = [
 class Writing:
     """The child processes of one test, and a follower that watches them from another process."""
 
-    def __init__(self, home: Path, conversations: Conversations, conversation: ConversationId) -> None:
+    def __init__(
+        self, home: Path, conversations: Conversations, conversation: ConversationId, environment: dict[str, str]
+    ) -> None:
         self.conversations = conversations
         self.conversation = conversation
         self.turn: TurnId = new_turn_id()
         self.steps: list[StepId] = [new_step_id() for _ in range(STEPS)]
         self.shown: list[Frame] = []
+        self._environment = os.environ | environment | {"PYTHONPATH": str(PROGRAM.parents[1])}
         self._command = [sys.executable, str(PROGRAM), str(home), conversation, self.turn, *self.steps]
 
     def start(self, crash_at: str = "") -> "subprocess.Popen[bytes]":
-        path = os.pathsep.join([str(PROGRAM.parents[1])])
-        return subprocess.Popen(self._command, env=os.environ | {"OUTLIVE_CRASH_AT": crash_at, "PYTHONPATH": path})
+        return subprocess.Popen(self._command, env=self._environment | {"OUTLIVE_CRASH_AT": crash_at})
 
     async def run(self, crash_at: str = "") -> int:
         child = self.start(crash_at)
@@ -84,29 +97,48 @@ class Writing:
         assert view.to_json() == (await self.conversations.transcript(self.conversation)).to_json()
 
 
+async def begin(home: Path, conversations: Conversations, environment: dict[str, str] | None = None) -> Writing:
+    made = await conversations.create(new_operation_id(), actor="prin_test")
+    writing = Writing(home, conversations, made.id, environment or {})
+    started = NewEvent(TurnStarted(agent="a", version=1, model="demo:"), to_text(conversations.clock.now()))
+    await conversations.append(Append(made.id, (started,), key="start", actor="prin_test", turn=writing.turn))
+    return writing
+
+
+async def kill_at(writing: Writing, point: CrashPoint, visit: int) -> None:
+    """Die at the point, go on from the log, and end the turn; a follower watches."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(writing.follow_to_the_end)
+        big_results = 2  # of the six: only those go to the object store
+        code = await writing.run(f"{point}:{min(visit, big_results) if point.startswith('blob') else visit}")
+        assert code == -signal.SIGKILL, "the point was reached and armed"
+        assert await writing.run() == 0
+    await writing.check()
+
+
 @pytest.mark.parametrize("visit", [1, 3])
 @pytest.mark.parametrize("point", WRITER_POINTS)
 async def test_a_writer_killed_at_an_armed_point_leaves_a_log_that_goes_on(
     tmp_path: Path, point: CrashPoint, visit: int
 ) -> None:
     async with open_embedded_room(tmp_path) as room:
-        made = await room.conversations.create(new_operation_id(), actor="prin_test")
-        writing = Writing(tmp_path, room.conversations, made.id)
-        async with anyio.create_task_group() as group:
-            group.start_soon(writing.follow_to_the_end)
-            blob_visits = 2  # two of the six results are big
-            code = await writing.run(f"{point}:{min(visit, blob_visits) if point.startswith('blob') else visit}")
-            assert code == -signal.SIGKILL, "the point was reached and armed"
-            assert await writing.run() == 0
-        await writing.check()
+        await kill_at(await begin(tmp_path, room.conversations), point, visit)
+
+
+@pytest.mark.parametrize("point", WRITER_POINTS)
+async def test_a_writer_killed_on_postgresql_and_redis_leaves_a_log_that_goes_on(
+    tmp_path: Path, point: CrashPoint, postgres_dsn: str, redis_server: RedisService
+) -> None:
+    async with open_scaled_room(tmp_path, postgres=postgres_dsn, redis=redis_server.url) as room:
+        environment = {"POSTGRES": postgres_dsn, "REDIS": redis_server.url}
+        await kill_at(await begin(tmp_path, room.conversations, environment), point, 2)
 
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_writer_killed_again_and_again_at_any_moment_still_ends_the_turn(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     async with open_embedded_room(tmp_path) as room:
-        made = await room.conversations.create(new_operation_id(), actor="prin_test")
-        writing = Writing(tmp_path, room.conversations, made.id)
+        writing = await begin(tmp_path, room.conversations)
         async with anyio.create_task_group() as group:
             group.start_soon(writing.follow_to_the_end)
             for _ in range(5):

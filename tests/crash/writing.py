@@ -3,7 +3,9 @@
 python writing.py HOME CONVERSATION TURN STEP...
 """
 
+import os
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
@@ -13,7 +15,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, ModelResponded, NewEvent, ToolFinished, ToolRequested, TurnFinished
 from outlive.conversation.log import Append
 from outlive.conversation.writer import start_step
-from rooms import open_embedded_room
+from rooms import Room, open_embedded_room, open_scaled_room
 
 BIG = "a result that is too big for a row " * 4_000
 ACTOR = "prin_writer"
@@ -52,8 +54,14 @@ async def write_step(
     await writer.seal(result_of(number))
 
 
+def open_room(home: Path) -> AbstractAsyncContextManager[Room]:
+    if "POSTGRES" in os.environ:
+        return open_scaled_room(home, postgres=os.environ["POSTGRES"], redis=os.environ["REDIS"])
+    return open_embedded_room(home, broker=False)
+
+
 async def main(home: Path, conversation: ConversationId, turn: TurnId, steps: list[StepId]) -> None:
-    async with open_embedded_room(home, broker=False) as room:
+    async with open_room(home) as room:
         for number, step in enumerate(steps):
             await write_step(room.conversations, conversation, turn, step, number)
         finished = NewEvent(TurnFinished(outcome="done"), to_text(room.conversations.clock.now()))

@@ -13,7 +13,8 @@ Rules of a step (one row of `attempts` each):
     newer, starting    | supersedes: older fenced   | conflict        | fenced    | opens
     newer, going on    | invalid (not started)      | conflict        | fenced    | invalid
 
-The end of a turn abandons what is still open in it.
+A turn is ended once, while it is the open one; its end abandons what is still open. Nothing of a step follows a seal or
+the end of a turn in the same batch.
 """
 
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from typing import Literal
 from outlive.base import (
     ConflictError,
     ConversationId,
+    ExhaustedError,
     FencedError,
     InvalidError,
     NotFoundError,
@@ -29,8 +31,19 @@ from outlive.base import (
     StepId,
     TurnId,
 )
-from outlive.conversation.events import SEALS, STEP_TYPES, Event, MachineAttached, NewEvent, TurnFinished
+from outlive.conversation.events import (
+    SEALS,
+    SEQ_MAX,
+    STEP_TYPES,
+    TURN_ENDS,
+    Event,
+    MachineAttached,
+    NewEvent,
+    TurnFinished,
+)
 from outlive.conversation.log import BATCH_LIMIT, Append, Appended, ConversationState, Writer
+
+_COUNT_MAX = 2**31 - 1  # of attempts and batches: what every database can hold
 
 AttemptStatus = Literal["open", "sealed", "superseded", "abandoned"]
 
@@ -109,7 +122,7 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
     summary = known.summaries.get(append.conversation)
     if summary is None:
         return NotFoundError("conversation.not_found", f"There is no conversation {append.conversation!r}.")
-    refusal = _refuse_batch(append, summary) or _refuse_writer(append, known)
+    refusal = _refuse_batch(append, summary) or _refuse_turn(append, summary) or _refuse_writer(append, known)
     if refusal is not None:
         return refusal
 
@@ -168,6 +181,27 @@ def _refuse_batch(append: Append, summary: Summary) -> OutliveError | None:
         )
     if append.writer is None and not STEP_TYPES.isdisjoint(types):
         return InvalidError("append.needs_writer", "Events of a step are appended by a writer (step, attempt, batch).")
+    if summary.head + len(types) > SEQ_MAX:
+        return ExhaustedError("log.full", f"Conversation {append.conversation!r} has as many events as it can hold.")
+    return _refuse_order(types)
+
+
+def _refuse_order(types: list[str]) -> OutliveError | None:
+    """Attempts are checked once per batch, so what ends one has to be the last that the batch says of it."""
+    ends = [index for index, type in enumerate(types) if type in SEALS or type in TURN_ENDS]
+    if ends and not STEP_TYPES.isdisjoint(types[ends[0] + 1 :]):
+        return InvalidError("append.after_the_end", "Nothing of a step follows a seal or the end of a turn in a batch.")
+    return None
+
+
+def _refuse_turn(append: Append, summary: Summary) -> OutliveError | None:
+    types = [new.type for new in append.events]
+    if append.turn == summary.turn:
+        return None
+    if not TURN_ENDS.isdisjoint(types):
+        return ConflictError("turn.over", f"Turn {append.turn!r} is not open, so it cannot end.")
+    if types[0] == "step.started" and summary.turn is not None:
+        return FencedError("turn.over", f"Turn {append.turn!r} is over: {summary.turn!r} is the open one. Stop.")
     return None
 
 
@@ -175,7 +209,7 @@ def _refuse_writer(append: Append, known: Known) -> OutliveError | None:
     writer = append.writer
     if writer is None:
         return None
-    if writer.attempt < 1 or writer.batch < 0:
+    if not (1 <= writer.attempt <= _COUNT_MAX and 0 <= writer.batch <= _COUNT_MAX):
         return InvalidError("append.writer", f"Attempts count from 1 and batches from 0, not {writer.key!r}.")
     types = [new.type for new in append.events]
     if "step.started" in types[1:]:
@@ -207,7 +241,7 @@ def _refuse_attempt(writer: Writer, last: LastAttempt | None, *, is_starting: bo
 
 def _change_attempts(type: str, append: Append, summary: Summary, known: Known, into: Plan) -> None:
     writer = append.writer
-    if type in ("turn.finished", "turn.interrupted"):
+    if type in TURN_ENDS:
         into.changes.append(TurnEnded(summary.key, summary.head))
         for (conversation, _), last in known.attempts.items():
             if conversation == append.conversation and last.status == "open":
@@ -237,7 +271,8 @@ def _fold(summary: Summary, new: NewEvent, turn: TurnId | None) -> None:
         case "approval.requested":
             summary.state = "waiting"
         case "approval.decided":
-            summary.state = "running"
+            # One that comes after its turn has ended changes nothing any more.
+            summary.state = "running" if summary.state == "waiting" else summary.state
         case "turn.finished":
             assert isinstance(new.data, TurnFinished)
             summary.state = "failed" if new.data.outcome == "failed" else "idle"

@@ -44,6 +44,7 @@ from outlive.conversation.upcast import upcast
 
 PAGE = 1_000  # events read at once while catching up
 _CACHED_TRANSCRIPTS = 128
+_CACHED_CHARACTERS = 32 * 1024 * 1024  # of payloads that cached transcripts were folded from
 _BLOBS_AT_ONCE = 4
 _WHOLE_LIMIT = 16 * 1024 * 1024  # bytes of big payloads in one read: then the read ends, so that memory is bounded
 
@@ -64,7 +65,7 @@ class Conversations:
         self._log = log
         self._catalog = catalog
         self._feed = feed
-        self._transcripts: OrderedDict[ConversationId, Transcript] = OrderedDict()
+        self._transcripts: OrderedDict[ConversationId, tuple[Transcript, int]] = OrderedDict()  # and its size
 
     # ── conversations ──
 
@@ -142,9 +143,7 @@ class Conversations:
         """Append one batch and tell followers. Durable when it returns."""
         append = append._replace(events=await self._spill(append.events))
         appended = await self._log.append(append)
-        reach(CrashPoint.FEED_BEFORE_PUBLISH)
         self._tell(append.conversation, appended.events)
-        reach(CrashPoint.FEED_AFTER_PUBLISH)
         return appended
 
     def show(self, conversation: ConversationId, delta: Delta) -> None:
@@ -163,18 +162,25 @@ class Conversations:
 
     async def transcript(self, conversation: ConversationId) -> Transcript:
         """What a person should read now. Kept and continued, so that asking again costs only what is new."""
-        transcript = self._transcripts.get(conversation) or Transcript()
+        transcript, size = self._transcripts.get(conversation) or (Transcript(), 0)
         while events := await self.read(conversation, transcript.head, PAGE):
             for event in events:
                 # Somebody else may have continued the same transcript while we read: fold knows what it has.
                 transcript.fold(event)
+                size += len(event.data_json)
         if transcript.head == 0:
             await self._catalog.get(conversation)  # says so if there is none
-        self._transcripts[conversation] = transcript
-        self._transcripts.move_to_end(conversation)
-        while len(self._transcripts) > _CACHED_TRANSCRIPTS:
-            self._transcripts.popitem(last=False)
+        self._cache(conversation, transcript, size)
         return transcript
+
+    def _cache(self, conversation: ConversationId, transcript: Transcript, size: int) -> None:
+        """The least recently wanted goes first."""
+        cached = self._transcripts
+        cached[conversation] = (transcript, size)
+        cached.move_to_end(conversation)
+        total = sum(size for _, size in cached.values())
+        while cached and (len(cached) > _CACHED_TRANSCRIPTS or total > _CACHED_CHARACTERS):
+            total -= cached.popitem(last=False)[1][1]
 
     @asynccontextmanager
     async def follow(
@@ -197,12 +203,17 @@ class Conversations:
     # ── inside ──
 
     def _tell(self, conversation: ConversationId, events: Sequence[Event]) -> None:
+        reach(CrashPoint.FEED_BEFORE_PUBLISH)
         self._feed.publish(conversation, events)
+        reach(CrashPoint.FEED_AFTER_PUBLISH)
 
     async def _spill(self, events: tuple[NewEvent, ...]) -> tuple[NewEvent, ...]:
         for event in events:
-            if len(event.data_json) > INLINE_LIMIT:
-                event.blob = await self.blobs.put(event.data_json.encode())
+            if len(event.data_json) * 4 <= INLINE_LIMIT:
+                continue  # however many bytes its characters take
+            payload = event.data_json.encode()
+            if len(payload) > INLINE_LIMIT:
+                event.blob = await self.blobs.put(payload)
                 event.data_json = ""
         return events
 
@@ -238,29 +249,38 @@ class Following:
         self._follower = follower
         self._subscription = subscription
         self._is_caught_up = False
+        self._ready: list[Frame] = []
 
     @property
     def position(self) -> str:
         return self._follower.position()
 
     async def next_frames(self) -> list[Frame]:
-        """What comes next, in order. Empty when something came that this follower has seen or does not want."""
-        if not self._is_caught_up:
-            return await self._catch_up()
-        frames: list[Frame] = []
-        for signal in await self._subscription.receive():
+        """What comes next, in order. Empty when something came that this follower has seen or does not want.
+
+        May be cancelled and called again: nothing is lost.
+        """
+        if self._is_caught_up:
+            signals = await self._subscription.receive()
+            # They are taken: whoever is cut off before they are shown finds them in the log.
+            self._is_caught_up = False
+            self._is_caught_up = await self._take(signals)
+        else:
+            await self._catch_up()
+        ready, self._ready = self._ready, []
+        return ready
+
+    async def _take(self, signals: list[Event | Delta | Grown | Lagged]) -> bool:
+        """Make frames of `signals`. False if some were lost, or the log is more than a page ahead: read it."""
+        for signal in signals:
             if isinstance(signal, Lagged):
-                # The queue was emptied: the log has the events, the feed keeps the live output so far.
-                self._is_caught_up = False
-                break
+                return False
             if self._follower.is_ahead(signal):
-                frames.extend(await self._read_page())
+                await self._read_page()
                 if self._follower.is_ahead(signal):
-                    # More than a page behind, or a delta ran ahead of its own event's commit becoming visible.
-                    self._is_caught_up = False
-                    break
-            frames.extend(self._show(signal))
-        return frames
+                    return False
+            self._ready.extend(self._show(signal))
+        return True
 
     def _show(self, signal: Event | Delta | Grown) -> list[Frame]:
         if isinstance(signal, Event):
@@ -270,13 +290,14 @@ class Following:
             return [frame] if frame else []
         return []
 
-    async def _catch_up(self) -> list[Frame]:
-        frames = await self._read_page()
-        if not frames:
+    async def _catch_up(self) -> None:
+        if not await self._read_page():
             self._is_caught_up = True
-            frames.extend(frame for delta in self._subscription.retained() if (frame := self._follower.delta(delta)))
-        return frames
+            retained = self._subscription.retained()
+            self._ready.extend(frame for delta in retained if (frame := self._follower.delta(delta)))
 
-    async def _read_page(self) -> list[Frame]:
+    async def _read_page(self) -> bool:
+        """Show the next events of the log; False if there are none."""
         events = await self._conversations.read(self._conversation, self._follower.seq, PAGE)
-        return [frame for event in events for frame in self._follower.event(event)]
+        self._ready.extend(frame for event in events for frame in self._follower.event(event))
+        return bool(events)

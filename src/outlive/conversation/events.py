@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
-from outlive.base import EventId, StepId, TurnId, new_event_id
+from outlive.base import EventId, InvalidError, StepId, TurnId, new_event_id
 
 SEQ_MAX = 2**32 - 1  # a log ends there: four thousand million events
 Seq = Annotated[int, Field(ge=0, le=SEQ_MAX)]
@@ -228,6 +228,7 @@ DURABLE: dict[str, type[EventData]] = {
 LiveType = Literal["model.delta", "tool.output", "step.rewound"]
 
 SEALS = frozenset({"model.responded", "tool.finished"})  # end a step: it is never run again
+TURN_ENDS = frozenset({"turn.finished", "turn.interrupted"})  # abandon what is open
 STEP_TYPES = frozenset({"step.started", "model.responded", "tool.requested", "tool.finished"})  # need a writer
 
 
@@ -235,7 +236,12 @@ def _encode(data: EventData) -> str:
     """Compact JSON that every database can hold: NUL stays an escape, as do the characters that some programs take for
     the end of a line; half a surrogate pair, which no UTF-8 can hold, becomes a question mark.
     Other characters stay themselves, so that storage grows with what was said."""
-    text = json.dumps(data.model_dump(), ensure_ascii=False, separators=(",", ":"))
+    try:
+        text = json.dumps(data.model_dump(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise InvalidError(
+            "event.unstorable", f"A {data.type} holds a number that JSON has no word for (NaN, Infinity, too long)."
+        ) from error
     return text if text.isascii() else text.translate(_LINE_ENDS).encode("utf-8", "replace").decode()
 
 

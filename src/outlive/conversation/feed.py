@@ -14,6 +14,7 @@ from outlive.base import ConversationId
 from outlive.conversation.events import Delta, Event
 
 FOLLOWER_LIMIT = 1_024  # signals that wait for one follower
+FOLLOWER_CHARACTERS = 4 * 1024 * 1024  # of them; signals are shared, but a follower may be the last to hold them
 RETAINED_CHARACTERS = 256 * 1024  # live output kept per open attempt, for those who come late
 POLL_AWAY_S = 0.25  # how late durable events are when the feed is away
 POLL_SAFETY_S = 2.0  # how late they are when only their signal was lost

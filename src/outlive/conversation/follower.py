@@ -14,13 +14,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from outlive.base import ConversationId, StepId
-from outlive.conversation.events import SEALS, Delta, Event, Rewound
+from outlive.conversation.events import SEALS, TURN_ENDS, Delta, Event, Rewound
 from outlive.conversation.feed import Grown
 from outlive.conversation.log import OpenAttempt
 from outlive.conversation.position import FORGOTTEN, Position, format_position, tag_of
 
 WATCHED_LIMIT = 100  # attempts whose live output one follower is shown at once; a position has to hold them all
-TURN_ENDS = frozenset({"turn.finished", "turn.interrupted"})
 
 
 class Frame(NamedTuple):

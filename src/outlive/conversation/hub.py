@@ -18,6 +18,7 @@ import anyio.abc
 from outlive.base import ConversationId, OutliveError
 from outlive.conversation.events import Delta, Event
 from outlive.conversation.feed import (
+    FOLLOWER_CHARACTERS,
     FOLLOWER_LIMIT,
     POLL_AWAY_S,
     POLL_SAFETY_S,
@@ -75,27 +76,29 @@ async def open_tasks() -> AsyncIterator[anyio.abc.TaskGroup]:
 class _Queue:
     """One subscription. When full it is emptied, and its follower is told that it lagged."""
 
-    __slots__ = ("_conversation", "_tails", "_waiting", "_wake")
+    __slots__ = ("_characters", "_conversation", "_tails", "_waiting", "_wake")
 
     def __init__(self, conversation: ConversationId, tails: Tails) -> None:
         self._conversation = conversation
         self._tails = tails
         self._waiting: list[Told] = []
+        self._characters = 0  # of what waits
         self._wake: anyio.Event | None = None
 
     async def receive(self) -> list[Told]:
         while not self._waiting:
             self._wake = anyio.Event()
             await self._wake.wait()
-        taken, self._waiting = self._waiting, []
+        taken, self._waiting, self._characters = self._waiting, [], 0
         return taken
 
     def retained(self) -> list[Delta]:
         return self._tails.retained(self._conversation)
 
-    def put(self, told: Sequence[Told]) -> None:
-        if len(self._waiting) + len(told) > FOLLOWER_LIMIT:
-            self._waiting = [Lagged()]
+    def put(self, told: Sequence[Told], characters: int) -> None:
+        self._characters += characters
+        if len(self._waiting) + len(told) > FOLLOWER_LIMIT or self._characters > FOLLOWER_CHARACTERS:
+            self._waiting, self._characters = [Lagged()], 0
         else:
             self._waiting.extend(told)
         if self._wake is not None:
@@ -115,8 +118,15 @@ class _Followed:
         self.has_snapshot = False
 
     def tell(self, told: Sequence[Told]) -> None:
+        characters = sum(map(_size, told))
         for queue in self.queues:
-            queue.put(told)
+            queue.put(told, characters)
+
+
+def _size(told: Told) -> int:
+    if isinstance(told, Event):
+        return len(told.data_json)
+    return len(told.text) if isinstance(told, Delta) else 0
 
 
 class FeedHub:

@@ -20,6 +20,7 @@ from outlive.conversation.events import Event, NewEvent
 ConversationState = Literal["idle", "running", "waiting", "failed"]
 
 READ_LIMIT = 10_000  # events in one read
+READ_CHARACTERS = 8 * 1024 * 1024  # of payloads in one read: about where it stops, so that memory is bounded
 BATCH_LIMIT = 1_000  # events in one batch
 
 
@@ -74,7 +75,8 @@ class EventLog(Protocol):
 
     async def read(self, conversation: ConversationId, after: int, limit: int) -> list[Event]:
         """Up to `limit` events with seq > `after`, in order; a fork's shared past included. Payloads that went to the
-        object store come back as references (`Event.blob`)."""
+        object store come back as references (`Event.blob`). Fewer when they are big (`READ_CHARACTERS`), but at least
+        one if there is one."""
         ...
 
     async def head(self, conversation: ConversationId) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from outlive.base import ConversationId, StepId, TurnId
-from outlive.conversation.events import SEALS, Delta, Event
+from outlive.conversation.events import SEALS, TURN_ENDS, Delta, Event
 from outlive.conversation.feed import RETAINED_CHARACTERS, Grown
 
 RETAINED_PER_CONVERSATION = 4 * RETAINED_CHARACTERS
@@ -21,8 +21,6 @@ _PIECE_COST = 256
 _CHUNK = 4096
 _SMALL_CHUNK = 1024  # a chunk below this is grown in place; so a million tiny deltas make few objects
 _ENDED_LIMIT = 256
-
-_TURN_ENDS = frozenset({"turn.finished", "turn.interrupted"})
 
 
 class _Piece:
@@ -161,7 +159,7 @@ class Tail:
             self._drop(min(self._attempts, key=lambda step: self._attempts[step].start))
 
     def _hear(self, event: Event) -> None:
-        if event.type in _TURN_ENDS:
+        if event.type in TURN_ENDS:
             self._end_turn(event.seq)
         elif event.step is not None and (event.type in SEALS or event.type == "step.started"):
             self._ended[event.step] = max(event.seq, self._ended.pop(event.step, 0))

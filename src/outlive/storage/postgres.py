@@ -52,17 +52,22 @@ _BY_STATE: dict[str, tuple[type[OutliveError], str, str]] = {
 
 
 def to_outlive_error(error: BaseException) -> OutliveError:
-    """What an error of PostgreSQL or of its driver means to those who do not know them."""
+    """What an error of PostgreSQL or of its driver means to those who do not know them.
+
+    The vendor's own words stay behind, as the cause: they may hold values of a statement, which are not ours to tell.
+    """
     if isinstance(error, TimeoutError):
         return DeadlineError("storage.slow", "The database did not answer in time.")
     if isinstance(error, asyncpg.DataError):
-        return InvalidError("storage.value", f"The database cannot take this value ({error}).")
+        return InvalidError(
+            "storage.value", f"The database cannot take one of these values (SQLSTATE {error.sqlstate})."
+        )
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         kind, code, message = next(_BY_STATE[state[:n]] for n in range(5, -1, -1) if state[:n] in _BY_STATE)
-    else:
-        kind, code, message = _AWAY
-    return kind(code, f"{message} ({error}).")
+        return kind(code, f"{message} (SQLSTATE {state or 'unknown'}).")
+    kind, code, message = _AWAY
+    return kind(code, f"{message} ({type(error).__name__}).")
 
 
 async def _leave_as_is(_: object) -> None:
@@ -156,6 +161,13 @@ async def open_postgres(
                 "jit": "off",
             },
         )
+    except (asyncpg.exceptions.ClientConfigurationError, ValueError, OverflowError):
+        # Not even as a cause: what could not be read may be a piece of the password.
+        raise InvalidError(
+            "storage.url",
+            "The address of the database cannot be read: postgresql://USER:PASSWORD@HOST:PORT/NAME, "
+            "with %23 for # and %2F for / in the password.",
+        ) from None
     except VENDOR_ERRORS as error:
         raise to_outlive_error(error) from error
     try:

@@ -40,7 +40,7 @@ def to_outlive_error(error: sqlite3.Error | UnicodeEncodeError) -> OutliveError:
         return InvalidError("storage.value", f"The database cannot take this value ({error.reason}).")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     match code:
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
             return UnavailableError("storage.locked", "The database is locked by another process; try again.")
         case sqlite3.SQLITE_FULL | sqlite3.SQLITE_TOOBIG:
             return ExhaustedError("storage.full", f"The database cannot take more ({error}); make room on its disk.")
@@ -128,16 +128,13 @@ class _Lane:
                 await anyio.to_thread.run_sync(thread.join, DEADLINE_S)
 
     def _serve(self) -> None:
-        with _Answer() as opening:
-            opening.value = self._open_connection()
-        connection: sqlite3.Connection | None = opening.value
+        connection: sqlite3.Connection | None = None
         while (item := self._queue.get()) is not None:
             work, done = item
-            if connection is None:
-                answer = opening
-            else:
-                with _Answer() as answer:
-                    answer.value = work(connection)
+            with _Answer() as answer:
+                if connection is None:  # the first time, or it could not be opened before
+                    connection = self._open_connection()
+                answer.value = work(connection)
             del work, item  # what the caller's closure holds must not live until the next one comes
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._give, answer, done)

@@ -26,7 +26,7 @@ from outlive.conversation.events import (
     MessageSent,
     StepStarted,
 )
-from outlive.conversation.log import BATCH_LIMIT, Append, Appended, EventLog
+from outlive.conversation.log import BATCH_LIMIT, READ_CHARACTERS, Append, Appended, EventLog
 from outlive.testing import appending
 from outlive.testing.appending import append_messages
 from outlive.testing.conversations import (
@@ -66,6 +66,21 @@ class EventLogContract(FencingContract):
     @pytest.fixture
     def place(self) -> StorePlace:
         raise NotImplementedError("give me a place")
+
+    async def test_a_read_of_big_events_stops_early_and_goes_on(self, place: StorePlace) -> None:
+        async with at(place) as (log, catalog):
+            conversation = await new_conversation(catalog)
+            for number in range(20):
+                texts = [MessageSent(message="m", text=f"{number} " * 16_000) for _ in range(10)]
+                await log.append(batch(conversation, *texts))
+            seqs: list[int] = []
+            reads = 0
+            while page := await log.read(conversation, seqs[-1] if seqs else 0, 1_000):
+                reads += 1
+                seqs += [event.seq for event in page]
+                assert sum(len(event.data_json) for event in page) < 2 * READ_CHARACTERS
+            assert seqs == list(range(1, 202))
+            assert reads > 1
 
     async def test_seq_is_dense_from_one_in_the_order_of_appends(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog):

@@ -98,6 +98,19 @@ class FencingContract:
                 assert answer.code == fate.ends
                 assert await whole(log, conversation) == before
 
+    async def test_attempts_that_start_in_one_transaction_are_open_as_the_log_says(self, place: StorePlace) -> None:
+        async with at(place) as (log, catalog):
+            conversation, steps = await new_conversation(catalog), [new_step_id() for _ in range(3)]
+            starts = [start(conversation, step, 1) for step in steps] + [start(conversation, steps[0], 2)]
+            async with anyio.create_task_group() as tasks:
+                # The first goes alone; the others wait for it, and then go together.
+                for append in [message(conversation, "first"), *starts]:
+                    tasks.start_soon(log.append, append)
+            events = await whole(log, conversation)
+            for upto in range(len(events) + 1):
+                found = await log.open_attempts(conversation, upto)
+                assert sorted(found, key=lambda attempt: attempt.start) == expected_open(events, upto)
+
     async def test_a_zombie_leaves_nothing_from_the_moment_it_is_superseded(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog), at(place) as (other, _):
             conversation, step = await new_conversation(catalog), new_step_id()

@@ -7,6 +7,7 @@ import pytest
 from outlive.base import (
     ConflictError,
     ConversationId,
+    ExhaustedError,
     FencedError,
     InvalidError,
     NotFoundError,
@@ -26,6 +27,7 @@ from outlive.conversation.append import (
     plan,
 )
 from outlive.conversation.events import (
+    SEQ_MAX,
     ApprovalDecided,
     ApprovalRequested,
     ConversationArchived,
@@ -242,7 +244,7 @@ def test_a_seal_seals_the_attempt(data: EventData) -> None:
 
 @pytest.mark.parametrize("data", [TurnFinished(outcome="done"), TurnInterrupted()], ids=lambda data: data.type)
 def test_the_end_of_a_turn_abandons_what_is_open_in_its_conversation(data: EventData) -> None:
-    known, into = known_with(), Plan()
+    known, into = known_with(turn=TURN), Plan()
     elsewhere = ConversationId("conv_2")
     known.attempts = {
         (CONVERSATION, STEP): LastAttempt(1, "open"),
@@ -254,6 +256,38 @@ def test_the_end_of_a_turn_abandons_what_is_open_in_its_conversation(data: Event
     assert [last.status for last in known.attempts.values()] == ["abandoned", "sealed", "open"]
 
 
+@pytest.mark.parametrize("open_turn", [None, TurnId("turn_2")])
+@pytest.mark.parametrize("data", [TurnFinished(outcome="done"), TurnInterrupted()], ids=lambda data: data.type)
+def test_a_turn_that_is_not_open_cannot_end(data: EventData, open_turn: TurnId | None) -> None:
+    check_refused(append_of(data), known_with(turn=open_turn), ConflictError, "turn.over")
+
+
+def test_a_turn_that_is_over_starts_no_step_beside_the_one_that_is_open() -> None:
+    started = append_of(STARTED, writer=Writer(STEP, 1, 0))
+    check_refused(started, known_with(turn=TurnId("turn_2")), FencedError, "turn.over")
+    check_planned(started, known_with(turn=TURN))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [STARTED, RESPONDED, RESPONDED],
+        [STARTED, RESPONDED, REQUESTED],
+        [TurnInterrupted(), RESPONDED],
+    ],
+)
+def test_nothing_of_a_step_follows_its_end_in_a_batch(data: list[EventData]) -> None:
+    known = known_with(turn=TURN)
+    known.attempts[CONVERSATION, STEP] = LastAttempt(1, "open")
+    append = append_of(*data, writer=Writer(STEP, 2, 0))
+    check_refused(append, known, InvalidError, "append.after_the_end")
+
+
+def test_a_log_that_is_full_takes_no_more() -> None:
+    check_planned(append_of(MESSAGE), known_with(head=SEQ_MAX - 1))
+    check_refused(append_of(MESSAGE), known_with(head=SEQ_MAX), ExhaustedError, "log.full")
+
+
 @pytest.mark.parametrize(
     ("before", "data", "after"),
     [
@@ -262,6 +296,7 @@ def test_the_end_of_a_turn_abandons_what_is_open_in_its_conversation(data: Event
         ({}, TurnStarted(agent="a", version=1, model="m"), {"state": "running", "turn": TURN}),
         ({}, ApprovalRequested(approval="a", question="?", expires_at=AT), {"state": "waiting"}),
         ({"state": "waiting"}, ApprovalDecided(approval="a", decision="deny"), {"state": "running"}),
+        ({"state": "idle"}, ApprovalDecided(approval="a", decision="deny"), {"state": "idle"}),
         ({"state": "running", "turn": TURN}, TurnFinished(outcome="done"), {"state": "idle", "turn": None}),
         ({"state": "running", "turn": TURN}, TurnFinished(outcome="failed"), {"state": "failed", "turn": None}),
         ({"machine": "mach_0"}, MachineAttached(machine="mach_1"), {"machine": "mach_1"}),

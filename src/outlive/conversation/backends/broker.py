@@ -220,9 +220,11 @@ async def open_broker(socket_path: Path) -> AsyncIterator[Broker]:
             yield broker
         finally:
             with anyio.CancelScope(shield=True):
-                async with _locked(socket_path.parent):
-                    _remove(socket_path, inode)
-                await _close(server, broker)
+                try:
+                    async with _locked(socket_path.parent):
+                        _remove(socket_path, inode)
+                finally:
+                    await _close(server, broker)
 
 
 async def _close(server: asyncio.AbstractServer, broker: Broker) -> None:

@@ -169,7 +169,7 @@ class GroupCommitter:
 
 
 def _refuse_unstorable(append: Append) -> None:
-    """Payloads are ASCII; but what stands in columns of its own must be text that every database takes. Found out here,
+    """Payloads are made storable when they are encoded; what stands in columns of its own must be too. Found out here,
     it cannot make the transaction of others fail."""
     text = f"{append.conversation}{append.key}{append.actor}{append.turn}"
     if append.writer is not None:

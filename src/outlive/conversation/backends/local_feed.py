@@ -50,7 +50,8 @@ class LocalTransport:
     async def flush(self) -> None:
         with anyio.move_on_after(_FLUSH_DEADLINE_S):
             while not self._is_away and (self._outbox or (self._connection is not None and self._connection.is_paused)):
-                self._drained = anyio.Event()
+                if self._drained.is_set():
+                    self._drained = anyio.Event()
                 await self._drained.wait()
 
     def follow(self, conversation: ConversationId) -> None:

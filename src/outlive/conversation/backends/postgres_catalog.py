@@ -1,9 +1,9 @@
 """The catalog of conversations in PostgreSQL: makes them, forks them, lists them, finds them."""
 
-from outlive.base import ConversationId, NotFoundError
+from outlive.base import ConversationId, CrashPoint, NotFoundError, reach
 from outlive.conversation.backends.lineage import Segment, check_created, check_same, shared_past
 from outlive.conversation.backends.postgres_log import EVENT_COLUMNS, segments_of
-from outlive.conversation.backends.rows import CONVERSATION_COLUMNS, about_of, created_event, to_conversation
+from outlive.conversation.backends.rows import AFTER_ALL, CONVERSATION_COLUMNS, about_of, created_event, to_conversation
 from outlive.conversation.backends.search import query_words, words_of
 from outlive.conversation.events import ConversationCreated, Event, NewEvent, text_of
 from outlive.conversation.log import Conversation
@@ -92,9 +92,13 @@ class PostgresCatalog:
                 assert row is not None
                 event = Event._make(row)
             check_same(conversation, created, event.data_json, event.blob)
-            return await _get(connection, conversation), event
+            made = await _get(connection, conversation)
+            reach(CrashPoint.LOG_BEFORE_COMMIT)
+            return made, event
 
-        return await self._database.write(transaction)
+        made = await self._database.write(transaction)
+        reach(CrashPoint.LOG_AFTER_COMMIT)
+        return made
 
     async def get(self, conversation: ConversationId) -> Conversation:
         return await self._database.run(lambda connection: _get(connection, conversation))
@@ -110,11 +114,11 @@ class PostgresCatalog:
         match = [" & ".join(f"'{word}'" for word in words) + ":*"] if is_search else []
         sql = (
             f"{_SELECT} WHERE c.archived_at IS {'NOT NULL' if archived else 'NULL'} "
-            f"AND ($1::text IS NULL OR c.id < $1) {_FOUND if is_search else ''} ORDER BY c.id DESC LIMIT $2"
+            f"AND c.id < $1 {_FOUND if is_search else ''} ORDER BY c.id DESC LIMIT $2"
         )
 
         async def select(connection: Connection) -> list[Conversation]:
-            rows = await connection.fetch(sql, before, max(0, limit), *match)
+            rows = await connection.fetch(sql, before or AFTER_ALL, max(0, limit), *match)
             return [to_conversation(tuple(row)) for row in rows]
 
         return await self._database.run(select)

@@ -20,7 +20,7 @@ from outlive.conversation.backends.memory import Memory, plan_all
 from outlive.conversation.backends.postgres_write import write_statement
 from outlive.conversation.events import SEQ_MAX, Event
 from outlive.conversation.hub import open_tasks
-from outlive.conversation.log import READ_LIMIT, Append, Appended, OpenAttempt
+from outlive.conversation.log import READ_CHARACTERS, READ_LIMIT, Append, Appended, OpenAttempt
 from outlive.storage.migrate import read_migrations
 from outlive.storage.postgres import Connection, PostgresDatabase
 
@@ -52,6 +52,13 @@ ORDER BY s.key FOR UPDATE
 """
 _SELECT_EVENTS = f"""
 SELECT {EVENT_COLUMNS} FROM events e WHERE e.conversation = $1 AND e.seq BETWEEN $2 AND $3 ORDER BY e.seq LIMIT $4
+"""  # noqa: S608
+# The same, up to where enough text was read: the first always, then while what came before is below the bound.
+_SELECT_PAGE = f"""
+SELECT {EVENT_COLUMNS} FROM (
+    SELECT *, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before FROM events
+    WHERE conversation = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq LIMIT $4
+) e WHERE e.before < $5 ORDER BY e.seq
 """  # noqa: S608
 _SELECT_SEGMENTS = """
 SELECT c.key, c.first_seq, s.head FROM conversations c JOIN summaries s ON s.key = c.key WHERE c.id = $1
@@ -159,8 +166,10 @@ class PostgresEventLog:
                 if last <= after or len(events) >= wanted:
                     continue
                 begin = max(first, after + 1)
-                rows = await connection.fetch(_SELECT_EVENTS, key, begin, last, wanted - len(events))
+                rows = await connection.fetch(_SELECT_PAGE, key, begin, last, wanted - len(events), READ_CHARACTERS)
                 events += map(Event._make, rows)
+                if events[-1].seq < last:
+                    break
             return events
 
         return await self._database.run(select)

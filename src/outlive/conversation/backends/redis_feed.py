@@ -69,7 +69,8 @@ class RedisTransport:
     async def flush(self) -> None:
         with anyio.move_on_after(_FLUSH_DEADLINE_S):
             while (self._outbox or self._batch) and self not in self._away:
-                self._drained = anyio.Event()
+                if self._drained.is_set():
+                    self._drained = anyio.Event()
                 await self._drained.wait()
 
     def follow(self, conversation: ConversationId) -> None:

@@ -119,3 +119,7 @@ def attempt_rows(plan: Plan) -> AttemptRows:
                     if row.key == key and row.end is None:
                         row.status, row.end = "abandoned", end
     return rows
+
+
+AFTER_ALL = "conv_g"  # greater than any id: ids go on in hexadecimal
+"""Where a list begins that does not say so. A bound that is always there lets the index be used."""

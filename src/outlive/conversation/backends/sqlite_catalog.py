@@ -2,9 +2,9 @@
 
 import sqlite3
 
-from outlive.base import ConversationId, NotFoundError
+from outlive.base import ConversationId, CrashPoint, NotFoundError, reach
 from outlive.conversation.backends.lineage import check_created, check_same, shared_past
-from outlive.conversation.backends.rows import CONVERSATION_COLUMNS, about_of, created_event, to_conversation
+from outlive.conversation.backends.rows import AFTER_ALL, CONVERSATION_COLUMNS, about_of, created_event, to_conversation
 from outlive.conversation.backends.search import WORD_LIMIT, query_words, words_of
 from outlive.conversation.backends.sqlite_log import segments_of
 from outlive.conversation.backends.sqlite_write import (
@@ -26,7 +26,7 @@ FROM conversations c JOIN summaries s ON s.key = c.key {NEWEST}
 _LIST = (
     _SELECT
     + """
-WHERE {archived} AND (:before IS NULL OR c.id < :before) {found} ORDER BY c.id DESC LIMIT :limit
+WHERE {archived} AND c.id < :before {found} ORDER BY c.id DESC LIMIT :limit
 """
 )
 # A fork is found by what it shares, except by its ancestors' titles (the first event of each segment).
@@ -99,9 +99,12 @@ class SqliteCatalog:
                 event = _insert(connection, conversation, created, actor)
             else:
                 check_same(conversation, created, event.data_json, event.blob)
+            reach(CrashPoint.LOG_BEFORE_COMMIT)
             return _get(connection, conversation), event
 
-        return await self._database.write(transaction)
+        made = await self._database.write(transaction)
+        reach(CrashPoint.LOG_AFTER_COMMIT)
+        return made
 
     async def get(self, conversation: ConversationId) -> Conversation:
         return await self._database.read(lambda connection: _get(connection, conversation))
@@ -121,7 +124,7 @@ class SqliteCatalog:
             archived="c.archived_at IS NOT NULL" if archived else "c.archived_at IS NULL",
             found=_FOUND if is_search else "",
         )
-        values = {"before": before, "limit": max(0, limit), "match": match}
+        values = {"before": before or AFTER_ALL, "limit": max(0, limit), "match": match}
 
         def select(connection: sqlite3.Connection) -> list[Conversation]:
             return [to_conversation(row) for row in connection.execute(sql, values)]

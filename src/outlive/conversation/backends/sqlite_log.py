@@ -14,7 +14,7 @@ from outlive.conversation.backends.group import Done, GroupCommitter, Results
 from outlive.conversation.backends.lineage import Segment
 from outlive.conversation.backends.sqlite_write import EVENT_COLUMNS, INSERT_EVENTS, NEWEST, SqliteWriter, place_of
 from outlive.conversation.events import SEQ_MAX, Event
-from outlive.conversation.log import READ_LIMIT, Append, Appended, OpenAttempt
+from outlive.conversation.log import READ_CHARACTERS, READ_LIMIT, Append, Appended, OpenAttempt
 from outlive.storage.migrate import read_migrations
 from outlive.storage.sqlite import SqliteDatabase
 
@@ -39,6 +39,9 @@ ORDER BY start
 """
 
 
+_ROWS_AT_ONCE = 128
+
+
 def segments_of(connection: sqlite3.Connection, conversation: ConversationId) -> list[Segment]:
     """Where the events of a conversation are, in order; its own come last."""
     row = connection.execute(_SELECT_OWN_SEGMENT, (conversation,)).fetchone()
@@ -50,6 +53,18 @@ def segments_of(connection: sqlite3.Connection, conversation: ConversationId) ->
         "SELECT ancestor, first_seq, last_seq FROM lineage WHERE conversation = ? ORDER BY first_seq", row[:1]
     )
     return [*map(Segment._make, shared), Segment._make(row)]
+
+
+def _take(rows: sqlite3.Cursor, into: list[Event]) -> bool:
+    """Take rows until there are none, or enough text was read: then False."""
+    characters = 0
+    while some := [Event._make(row) for row in rows.fetchmany(_ROWS_AT_ONCE)]:
+        into += some
+        characters += sum([len(event.data_json) for event in some])
+        if characters > READ_CHARACTERS:
+            rows.close()
+            return False
+    return True
 
 
 class SqliteEventLog:
@@ -76,7 +91,8 @@ class SqliteEventLog:
                     continue
                 begin = place_of(key, max(first, after + 1))
                 rows = connection.execute(_SELECT_EVENTS, (begin, place_of(key, last), wanted - len(events)))
-                events += map(Event._make, rows.fetchall())
+                if not _take(rows, events):
+                    break
             return events
 
         return await self._database.read(select)

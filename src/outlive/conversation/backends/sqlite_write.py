@@ -56,10 +56,10 @@ INSERT_TEXTS = "INSERT INTO texts (rowid, words) VALUES (?, ?)"
 _UPDATE_SUMMARIES = "UPDATE summaries SET state = ?, turn = ?, machine = ? WHERE key = ?"
 _INSERT_ATTEMPTS = """
 INSERT INTO attempts (start, floor, step, attempt, turn, status, end_seq)
-VALUES (?1 << 32 | ?2, coalesce(
+VALUES (?1 << 32 | ?2, min(?1 << 32 | ?3, coalesce(
     (SELECT min(start) FROM attempts WHERE start BETWEEN ?1 << 32 AND ?1 << 32 | 4294967295 AND end_seq IS NULL),
     ?1 << 32 | ?3
-), ?4, ?5, ?6, ?7, ?8)
+)), ?4, ?5, ?6, ?7, ?8)
 """
 _END_ATTEMPTS = "UPDATE attempts SET end_seq = ?, status = ? WHERE start >> 32 = ? AND step = ? AND attempt = ?"
 _END_TURNS = """
@@ -112,6 +112,7 @@ class SqliteWriter:
             return self._write(connection, appends, memory.missing(appends), memory)
         except sqlite3.IntegrityError:  # a batch that was not looked for is there
             connection.execute("ROLLBACK")
+            self._unindexed.clear()  # what stands there may be another's doing by the time we are back
             connection.execute("BEGIN IMMEDIATE")
             return None
 
