@@ -71,7 +71,7 @@ class EventLogContract(FencingContract):
         async with at(place) as (log, catalog):
             conversation = await new_conversation(catalog)
             for number in range(20):
-                texts = [MessageSent(message="m", text=f"{number} " * 16_000) for _ in range(10)]
+                texts = [MessageSent(message="m", text=f"{number} " * 30_000) for _ in range(10)]
                 await log.append(batch(conversation, *texts))
             seqs: list[int] = []
             reads = 0
