@@ -36,8 +36,8 @@ def one_conversation_name(scale: Scale) -> str:
 def compare_all(section: Section, scale: Scale) -> None:
     section.compare("one writer", "bare loop", "at least", 0.5)
     section.compare(many_name(scale), "one writer", "at least", 5.0)
-    section.compare_fast("one writer", "bare loop")
-    section.compare_fast(many_name(scale), "one writer")
+    section.compare_fast("one writer", "bare loop", "at least", 0.5)
+    section.compare_fast(many_name(scale), "one writer", "at least", 5.0)
     section.compare(one_conversation_name(scale), "one writer")
     section.compare(many_name(scale), "bare loop")
 
