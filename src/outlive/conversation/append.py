@@ -122,7 +122,12 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
     summary = known.summaries.get(append.conversation)
     if summary is None:
         return NotFoundError("conversation.not_found", f"There is no conversation {append.conversation!r}.")
-    refusal = _refuse_batch(append, summary) or _refuse_turn(append, summary) or _refuse_writer(append, known)
+    types = [new.type for new in append.events]
+    refusal = (
+        _refuse_batch(append, types, summary)
+        or _refuse_turn(append, types, summary)
+        or _refuse_writer(append, types, known)
+    )
     if refusal is not None:
         return refusal
 
@@ -168,8 +173,7 @@ def _repeat(append: Append, before: list[Event]) -> Appended | OutliveError:
     return Appended(tuple(before), is_repeat=True)
 
 
-def _refuse_batch(append: Append, summary: Summary) -> OutliveError | None:
-    types = [new.type for new in append.events]
+def _refuse_batch(append: Append, types: list[str], summary: Summary) -> OutliveError | None:
     if not 0 < len(types) <= BATCH_LIMIT:
         return InvalidError("append.size", f"A batch has 1 to {BATCH_LIMIT} events; this one has {len(types)}.")
     if "conversation.created" in types:
@@ -194,8 +198,7 @@ def _refuse_order(types: list[str]) -> OutliveError | None:
     return None
 
 
-def _refuse_turn(append: Append, summary: Summary) -> OutliveError | None:
-    types = [new.type for new in append.events]
+def _refuse_turn(append: Append, types: list[str], summary: Summary) -> OutliveError | None:
     if append.turn == summary.turn:
         return None
     if not TURN_ENDS.isdisjoint(types):
@@ -205,13 +208,12 @@ def _refuse_turn(append: Append, summary: Summary) -> OutliveError | None:
     return None
 
 
-def _refuse_writer(append: Append, known: Known) -> OutliveError | None:
+def _refuse_writer(append: Append, types: list[str], known: Known) -> OutliveError | None:
     writer = append.writer
     if writer is None:
         return None
     if not (1 <= writer.attempt <= _COUNT_MAX and 0 <= writer.batch <= _COUNT_MAX):
         return InvalidError("append.writer", f"Attempts count from 1 and batches from 0, not {writer.key!r}.")
-    types = [new.type for new in append.events]
     if "step.started" in types[1:]:
         return InvalidError("append.start_not_first", "step.started is the first event of an attempt's first batch.")
     last = known.attempts.get((append.conversation, writer.step))

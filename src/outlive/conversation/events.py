@@ -251,18 +251,15 @@ _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 class NewEvent:
     """An event that is about to be appended: checked and encoded, without a place in the log yet."""
 
-    __slots__ = ("at", "blob", "data", "data_json", "id")
+    __slots__ = ("at", "blob", "data", "data_json", "id", "type")
 
     def __init__(self, data: EventData, at: str, id: EventId | None = None) -> None:
         self.data = data
+        self.type = data.type
         self.data_json = _encode(data)
         self.at = at
         self.id = id or new_event_id()
         self.blob: str | None = None  # set when the payload was moved to the object store; data_json is then empty
-
-    @property
-    def type(self) -> str:
-        return self.data.type
 
 
 class Event(NamedTuple):
