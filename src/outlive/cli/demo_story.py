@@ -199,7 +199,9 @@ def _open_log(environment: dict[str, str]) -> BinaryIO:
 
 
 async def tell_story(stage: Stage, home: Path, url: str, token: str) -> Outcome:
-    environment = {**os.environ, "OUTLIVE_HOME": str(home), "OUTLIVE_URL": url, "OUTLIVE_TOKEN": token}
+    # The token stays in its file: the environment of a process can be read by more than the process.
+    inherited = {name: value for name, value in os.environ.items() if name not in ("OUTLIVE_URL", "OUTLIVE_TOKEN")}
+    environment = {**inherited, "OUTLIVE_HOME": str(home)}
     async with AsyncClient(url, token) as client:
         conversation = await client.conversations.create(title=TITLE, metadata={"demo": True})
         stage.say(f"A conversation: {conversation.id}. (Its words are fixed: a pretend model speaks them.)")

@@ -74,8 +74,8 @@ def _examine() -> Iterator[Finding]:
     if not settings.home.is_dir():
         return
     yield _disk(settings)
-    yield _endpoint(settings)
     found = stack.status(settings)
+    yield _endpoint(settings, found)
     yield _port(settings, found)
     yield _api(found)
     mend = "check the setting {}.url and what it points to"
@@ -113,16 +113,21 @@ def _disk(settings: "Settings") -> Finding:
     return Finding("disk", level, f"{free / 1024**3:.1f} GiB free", mend)
 
 
-def _endpoint(settings: "Settings") -> Finding:
+def _endpoint(settings: "Settings", found: "StackStatus") -> Finding:
     from outlive.processes.endpoint import read_endpoint
+    from outlive.processes.listen import client_url
 
     path = settings.endpoint_path
     if not path.exists():
         return Finding("endpoint", "warn", f"{path} is not there yet", "outlive up writes it")
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         return Finding("endpoint", "fail", f"{path} holds the token and is open to others", f"chmod 600 {path}")
-    if read_endpoint(path) is None:
+    endpoint = read_endpoint(path)
+    if endpoint is None:
         return Finding("endpoint", "fail", f"{path} is damaged", f"rm {path}; outlive up makes a new token")
+    if found.url and endpoint.url not in (found.url, client_url(settings.api, found.url)):
+        detail = f"{path} names {endpoint.url}, but the stack is at {found.url}: clients do not find it"
+        return Finding("endpoint", "fail", detail, "outlive down, then outlive up --detach: it writes the file again")
     return Finding("endpoint", "ok", f"{path} is yours alone")
 
 

@@ -8,6 +8,7 @@ WRONG_USE = 2
 NOT_FOUND = 3
 DENIED = 4
 UNAVAILABLE = 5
+BROKEN_PIPE = 141  # nobody reads what we print any more, as shells have it
 INTERRUPTED = 130  # Ctrl-C, as shells have it
 
 EXIT_CODES: dict[Kind, int] = {

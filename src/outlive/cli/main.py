@@ -1,13 +1,15 @@
 """The command line: which commands there are, and the one place where an error becomes a message and an exit code."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import typer
 
 from outlive.base import OutliveError
 from outlive.cli import conversations, demo, doctor, stack
-from outlive.cli.exit import EXIT_CODES, INTERRUPTED
+from outlive.cli.exit import BROKEN_PIPE, EXIT_CODES, INTERRUPTED
 from outlive.cli.output import first_error, print_error
 
 _HELP = """The self-hosted runtime for cloud agents that outlive their machine, their client, their worker and their
@@ -31,8 +33,30 @@ for module in (stack, doctor, conversations, demo):
     module.add_commands(app)
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        print(f"outlive {version('outlive')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:  # a closed pipe, a full disk: the command is done all the same
+        _print_nowhere()
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -50,15 +74,31 @@ def _guard(command: Callable[[], object], as_json: bool) -> int:
         return _fail(error, as_json)
     except BaseExceptionGroup as group:
         ours = first_error(group)
-        if ours is None:
-            raise
-        return _fail(ours, as_json)
+        if ours is not None:
+            return _fail(ours, as_json)
+        if group.split(BrokenPipeError)[1] is None:
+            _print_nowhere()
+            return BROKEN_PIPE
+        raise
     except typer.TyperException as error:
         print_error("invalid", "cli.usage", f"{error.format_message().rstrip('.')}. See --help.", as_json=as_json)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except SystemExit as error:
+        # What somebody closed the other end of (`| head`) is no failure. Typer and Rich make an exit of it.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        _print_nowhere()
+        return BROKEN_PIPE
     return code if isinstance(code, int) else 0
+
+
+def _print_nowhere() -> None:
+    """What is still to be written when Python ends goes nowhere, instead of failing once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _fail(error: OutliveError, as_json: bool) -> int:

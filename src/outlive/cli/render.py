@@ -2,8 +2,8 @@
 
 Rule 1: nothing that a model, a tool or another person wrote reaches the terminal raw. `clean` takes out every control
         character but newline and tab, and what makes text run in another direction than it is stored.
-Rule 2: text of a dead attempt is never left standing as if it had been said. A terminal takes it back (`LiveTail`); a
-        pipe cannot, so it is told (`PipeFollow`).
+Rule 2: text of a dead attempt is never left standing as if it had been said. A terminal takes it back, a pipe
+        cannot and is told (`Terminal` and `Pipe` in `following.py`).
 """
 
 import json

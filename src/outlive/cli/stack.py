@@ -1,8 +1,11 @@
 """`outlive up`, `down`, `status` and `api`: the stack on this host."""
 
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -63,15 +66,20 @@ def up(
     """
     settings = _settings(port, host, tls_cert, tls_key, allow_cleartext_network)
     if detach:
-        _up_detached(settings, as_json=json)
+        _up_detached(settings, port, as_json=json)
     else:
         _up_here(settings, as_json=json, report_fd=report_fd)
 
 
-def _up_detached(settings: "Settings", *, as_json: bool) -> None:
+def _up_detached(settings: "Settings", port: int | None, *, as_json: bool) -> None:
     from outlive.processes.stack import start_detached
 
     started = start_detached(settings)
+    if started.was_running and port and port != urlsplit(started.url).port:
+        print(
+            f"It runs at {started.url}, not on port {port}. To move it: outlive down, then outlive up --port {port}",
+            file=sys.stderr,
+        )
     if as_json:
         print_json({"url": started.url, "pid": started.pid, "already_running": started.was_running})
     elif started.was_running:
@@ -87,10 +95,12 @@ def _up_here(settings: "Settings", *, as_json: bool, report_fd: int | None) -> N
     pipe = os.fdopen(report_fd, "wb") if report_fd is not None else None
 
     def tell(notice: "Notice") -> None:
-        if as_json:
-            print_json({"event": notice.event, **notice.facts})
-        else:
-            print(_line(notice, is_detached=pipe is not None), flush=True)
+        # Nobody reads it, or the disk is full: whoever waits on the pipe is still told.
+        with suppress(OSError):
+            if as_json:
+                print_json({"event": notice.event, **notice.facts})
+            else:
+                print(_line(notice, is_detached=pipe is not None), flush=True)
         if pipe is not None and notice.event == "ready":
             report_ready(pipe, notice)
 
@@ -169,7 +179,8 @@ def _document(found: "StackStatus") -> dict[str, object]:
 def _text(found: "StackStatus") -> str:
     if not found.is_running:
         return "Outlive is not running. Start it with: outlive up"
-    lines = [f"Outlive at {found.url}: {'healthy' if found.is_healthy else 'NOT healthy'} ({found.health.detail})"]
+    where = f" at {found.url}" if found.url else ""
+    lines = [f"Outlive{where}: {'healthy' if found.is_healthy else 'NOT healthy'} ({found.health.detail})"]
     lines += [f"  {name.replace('_', ' ')}: {number}" for name, number in found.counts.items()]
     for each in found.processes:
         state = f"up {_duration(each.uptime_s)}" if each.uptime_s is not None else "dead"

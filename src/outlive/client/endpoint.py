@@ -1,5 +1,6 @@
 """Where the API is and how to speak to it: `$OUTLIVE_URL` and `$OUTLIVE_TOKEN`, else `$OUTLIVE_HOME/endpoint.json`."""
 
+import ipaddress
 import json
 import os
 from collections.abc import Mapping
@@ -17,7 +18,11 @@ class Endpoint(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        return (urlsplit(self.url).hostname or "") in ("127.0.0.1", "localhost", "::1")
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
 
     def __repr__(self) -> str:
         return f"Endpoint(url={self.url!r})"  # the token never gets into a log by accident
@@ -25,7 +30,7 @@ class Endpoint(NamedTuple):
 
 def find_endpoint(url: str | None, token: str | None, environ: Mapping[str, str] = os.environ) -> Endpoint:
     """The endpoint to use: what was given, else the environment, else the file of the embedded stack."""
-    given_url = url or environ.get("OUTLIVE_URL")
+    given_url = url or environ.get("OUTLIVE_URL") or None
     given_token = token or environ.get("OUTLIVE_TOKEN") or None
     if given_token is not None and not (given_token.isascii() and given_token.isprintable()):
         raise InvalidError("endpoint.token", "The token holds characters that no token has. Was it copied whole?")

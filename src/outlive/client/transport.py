@@ -6,6 +6,7 @@ key, so the server does the thing once and answers the same.
 
 import json
 import secrets
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,6 +33,7 @@ Params = Mapping[str, str | int | bool]
 DEADLINE_S = 60.0  # of a call, with all its attempts
 PATIENCE_S = 10.0  # for an API that cannot be reached at all
 CONNECT_S = 5.0
+UNTRUSTED = "api.untrusted"
 _POOL = httpx.Limits(max_connections=None, max_keepalive_connections=16)  # a follower holds a connection all its life
 _jitter = secrets.SystemRandom()
 
@@ -164,6 +166,8 @@ class Translated:
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         match error:
+            case httpx.ConnectError() if (fault := _tls_fault(error)) is not None:
+                raise UnavailableError(UNTRUSTED, _say_tls(self._url, fault)) from error
             case httpx.ConnectError() | httpx.ConnectTimeout():
                 raise UnavailableError(
                     "api.unreachable", f"Nobody answers at {self._url}. Is the stack up? Run `outlive up`."
@@ -178,8 +182,27 @@ class Translated:
                 raise BrokenError("api.garbled", f"The answer of {self._url} makes no sense: {error}") from error
 
 
+def _tls_fault(error: BaseException) -> ssl.SSLError | None:
+    """What TLS had against the connection, if that is why there is none."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def _say_tls(url: str, fault: ssl.SSLError) -> str:
+    if not isinstance(fault, ssl.SSLCertVerificationError):
+        return f"{url} answers, but no TLS connection comes about ({fault.reason}). Does it speak HTTPS at all?"
+    return (
+        f"The certificate of {url} is not trusted: {fault.verify_message.rstrip('.')}. If its authority is one of your "
+        "own, name its file in SSL_CERT_FILE; call the server by a name that is in the certificate."
+    )
+
+
 def may_heal(error: OutliveError) -> bool:
     """Whether the same call may work later. `exhausted` only if the server says when: most bounds stay reached."""
+    if error.code == UNTRUSTED:
+        return False  # until somebody changes something
     if error.code == "idempotency.in_flight":
         return True
     return error.is_retryable or (error.kind == "exhausted" and error.retry_after_s is not None)

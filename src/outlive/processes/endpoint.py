@@ -30,21 +30,21 @@ def read_endpoint(path: Path) -> Endpoint | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         url, token = data["url"], data["token"]
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None
     return Endpoint(url, token) if isinstance(url, str) and isinstance(token, str) and token else None
 
 
-def publish(path: Path, run_path: Path, url: str, token: str | None = None) -> Endpoint:
+def publish(path: Path, run_path: Path, url: str, token: str | None = None, *, keeps_address: bool = False) -> Endpoint:
     """Tell clients that the API is at `url`, and with which token: the one given, else the one in the file, else a new
-    one. Mode 0600."""
+    one. Mode 0600. With `keeps_address` an address that is in the file already stays there. Returns our own."""
     with _alone(run_path):
         known = read_endpoint(path)
         token = token or (known.token if known else secrets.token_urlsafe(_TOKEN_BYTES))
-        endpoint = Endpoint(url, token)
-        content = json.dumps({"url": endpoint.url, "token": endpoint.token}) + "\n"
+        told = known.url if known and keeps_address else url
+        content = json.dumps({"url": told, "token": token}) + "\n"
         write_private(path, content, lambda: reach(CrashPoint.ENDPOINT_BEFORE_RENAME))
-    return endpoint
+    return Endpoint(url, token)
 
 
 @contextmanager

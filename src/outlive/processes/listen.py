@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import ssl
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from outlive.base import ConflictError, InvalidError
 from outlive.wiring.settings import ApiSettings
@@ -101,12 +102,30 @@ def url_of(api: ApiSettings, listener: socket.socket) -> str:
     return f"{'https' if api.has_tls else 'http'}://{host}:{port}"
 
 
+def client_url(api: ApiSettings, url: str) -> str:
+    """`url` as clients should call it: a certificate is made for a name, so with TLS by the first name of the settings,
+    if they have one."""
+    if api.has_tls and (name := next((name for name in api.allowed_hosts if not _is_address(name)), None)):
+        return f"https://{name.lower()}:{urlsplit(url).port}"
+    return url
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
 def allowed_hosts(api: ApiSettings) -> frozenset[str]:
     """The names that a request may call us by. A page that made its own name point here (DNS rebinding) has another."""
-    names = {"127.0.0.1", "localhost", "[::1]", *(name.lower() for name in api.allowed_hosts)}
+    # The address we are bound to is always one: the supervisor asks by it whether we are ready.
+    names = {"127.0.0.1", "localhost", "[::1]", _bracket(api.host.lower())}
+    names |= {name.lower() for name in api.allowed_hosts}
     if not is_loopback(api.host):
         own = socket.gethostname().lower()
-        names |= {own, _bracket(api.host.lower())}
+        names.add(own)
         with suppress(OSError):
             names |= {_bracket(str(info[4][0])) for info in socket.getaddrinfo(own, None)}
     return frozenset(names)

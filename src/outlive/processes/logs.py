@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -50,15 +51,15 @@ def rotate(path: Path, limit: int) -> None:
     """Move the content aside (to `<name>.1`, over what was there) once the file is bigger than `limit`.
 
     Copied and cut, not renamed: a process that holds the file open for appending goes on in the same file. Lines that
-    come between copying and cutting are lost; these are logs, and the bound matters more.
+    come between copying and cutting are lost; these are logs, and the bound matters more. It also matters more than the
+    older content: what cannot be copied (a full disk) is cut all the same. Never raises: no log is worth a stack.
     """
-    try:
+    with suppress(OSError):
         if path.stat().st_size <= limit:
             return
-    except FileNotFoundError:
-        return
-    shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-    os.truncate(path, 0)
+        with suppress(OSError):
+            shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+        os.truncate(path, 0)
 
 
 def tail(path: Path, lines: int, after: int = 0) -> list[str]:
@@ -68,5 +69,5 @@ def tail(path: Path, lines: int, after: int = 0) -> list[str]:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(after if after <= size else 0, size - _TAIL_BYTES))
             return file.read().decode("utf-8", "replace").splitlines()[-lines:]
-    except FileNotFoundError:
+    except OSError:
         return []

@@ -3,7 +3,6 @@
 import http.client
 import json
 import ssl
-import time
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -57,14 +56,6 @@ def _get(url: str, path: str, tls_cert: Path | None, token: str | None) -> tuple
         return answer.status, answer.read(_BODY_LIMIT)
     finally:
         connection.close()
-
-
-def wait_until_ready(url: str, tls_cert: Path | None, token: str | None, within_s: float) -> Health:
-    """The first answer that says ready, or the last one that does not."""
-    deadline = time.monotonic() + within_s
-    while not (health := probe(url, tls_cert, token)).is_ready and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return health
 
 
 def _trust(tls_cert: Path | None) -> ssl.SSLContext:

@@ -7,6 +7,7 @@ record checks each process by pid and start (`proc.py`), so a stale one harms no
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,6 +16,9 @@ from pathlib import Path
 from outlive.base import ConflictError
 from outlive.processes.private_file import write_private
 from outlive.processes.proc import Process, is_alive
+
+_PATIENCE_S = 1.0
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class StackRecord:
     pid: int
     started: int
     boot: str
-    url: str
+    url: str | None  # on this host; None while it starts
     tls_cert: str | None
     children: tuple[ChildRecord, ...] = ()
 
@@ -64,26 +68,56 @@ def read_record(run_path: Path) -> StackRecord | None:
         return None
 
 
+def read_running(run_path: Path) -> StackRecord | None:
+    """The record, if its supervisor lives."""
+    record = read_record(run_path)
+    return record if record is not None and record.is_running else None
+
+
 def remove_record(run_path: Path) -> None:
     _path(run_path).unlink(missing_ok=True)
 
 
 @contextmanager
 def hold_lock(run_path: Path) -> Iterator[None]:
-    """Be the only supervisor of this home while inside; `conflict` if another one is."""
+    """Be the only supervisor of this home while inside; `conflict` if another one is.
+
+    A lock that is held by nobody who says so in the record is waited for a moment: its holder is only looking
+    (`is_locked`), or is just ending."""
     # The file stays when the lock is given back: removing it would let two hold "the" lock on two files.
     descriptor = os.open(run_path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConflictError("stack.running", _say_running(run_path)) from None
+        deadline = time.monotonic() + _PATIENCE_S
+        while not _try_lock(descriptor, fcntl.LOCK_EX):
+            record = read_running(run_path)
+            if record is not None or time.monotonic() > deadline:
+                raise ConflictError("stack.running", _say_running(record))
+            time.sleep(_POLL_S)
         yield
     finally:
         os.close(descriptor)
 
 
-def _say_running(run_path: Path) -> str:
-    record = read_record(run_path)
-    where = f" at {record.url} (pid {record.pid})" if record and record.is_running else ""
+def is_locked(run_path: Path) -> bool:
+    """Whether a supervisor of this home lives, whatever the record says."""
+    try:
+        descriptor = os.open(run_path / "supervisor.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _say_running(record: StackRecord | None) -> str:
+    where = f" at {record.url} (pid {record.pid})" if record and record.url else ""
     return f"Outlive is already running{where}. Stop it with: outlive down"

@@ -1,15 +1,18 @@
 """Whether a process that died is started again. Pure.
 
 Rule 1: a process that says it was used wrongly (exit code 2) would say so again: it is not restarted.
-Rule 2: every other death, a clean exit included, is restarted, later each time, until there were more than `restarts`
-        deaths within `window_s`. A process that has lived for longer than the window starts from the first delay again.
+Rule 2: every other death, a clean exit included, is restarted, later with each death within `window_s`.
+Rule 3: more than `restarts` deaths in a row within `window_s`, each of a process that was not well yet, are the last. A
+        process that was well when it died (killed from outside, most likely) begins the count anew.
 """
 
 import signal
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 WRONG_USE = 2
+MOST_DOUBLINGS = 60
 
 
 class RestartPolicy(NamedTuple):
@@ -17,6 +20,11 @@ class RestartPolicy(NamedTuple):
     window_s: float = 60.0
     first_delay_s: float = 0.1
     max_delay_s: float = 5.0
+
+
+class Death(NamedTuple):
+    moment: float  # monotonic
+    was_well: bool = False  # it had been ready, and lived for a while
 
 
 class Restart(NamedTuple):
@@ -27,15 +35,16 @@ class GiveUp(NamedTuple):
     reason: str
 
 
-def decide_restart(policy: RestartPolicy, deaths: Sequence[float], exit_code: int) -> Restart | GiveUp:
-    """`deaths`: the moments (monotonic, in order) of all deaths so far, the present one last."""
+def decide_restart(policy: RestartPolicy, deaths: Sequence[Death], exit_code: int) -> Restart | GiveUp:
+    """`deaths`: all deaths so far, in order, the present one last."""
     if exit_code == WRONG_USE:
         return GiveUp("it was told something it cannot work with")
-    recent = sum(1 for moment in deaths if moment > deaths[-1] - policy.window_s)
-    if recent > policy.restarts:
-        return GiveUp(f"it died {recent} times within {policy.window_s:g} s")
+    recent = [death for death in deaths if death.moment > deaths[-1].moment - policy.window_s]
+    in_a_row = sum(1 for _ in takewhile(lambda death: not death.was_well, reversed(recent)))
+    if in_a_row > policy.restarts:
+        return GiveUp(f"it died {in_a_row} times within {policy.window_s:g} s")
     # The exponent is bounded as the delay is: 2 ** 1100 is no float.
-    return Restart(min(policy.max_delay_s, policy.first_delay_s * 2.0 ** min(recent - 1, 60)))
+    return Restart(min(policy.max_delay_s, policy.first_delay_s * 2.0 ** min(len(recent) - 1, MOST_DOUBLINGS)))
 
 
 def say_exit(exit_code: int) -> str:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,13 +21,15 @@ from outlive.base import KINDS, BrokenError, ConflictError, DeadlineError, Outli
 from outlive.processes import proc
 from outlive.processes.endpoint import read_endpoint
 from outlive.processes.logs import open_log, rotate, tail
-from outlive.processes.probe import Health, count, probe, wait_until_ready
-from outlive.processes.record import StackRecord, read_record, remove_record
+from outlive.processes.probe import Health, count, probe
+from outlive.processes.record import StackRecord, hold_lock, is_locked, read_record, read_running, remove_record
 from outlive.processes.supervisor import GRACE_S, LAST_LINES, Notice, environment_of
 from outlive.wiring.settings import Places, Settings, prepare_home
 
 READY_WITHIN_S = 60.0
 _REPORT_LIMIT = 64 * 1024
+_RECORD_WITHIN_S = 5.0  # from a supervisor's lock to its record; in truth milliseconds
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def _report(pipe: BinaryIO, report: Mapping[str, object]) -> bool:
     try:
         pipe.write(json.dumps(report).encode() + b"\n")
         pipe.close()
-    except BrokenPipeError:
+    except OSError:
         return False
     return True
 
@@ -67,26 +70,32 @@ def _report(pipe: BinaryIO, report: Mapping[str, object]) -> bool:
 def start_detached(settings: Settings, within_s: float = READY_WITHIN_S) -> Started:
     """Start the stack and return when it is ready. If it does not get there, nothing of it is left."""
     prepare_home(settings)
-    running = _find_running(settings)
-    if running is None:
-        try:
-            return _launch(settings, within_s)
-        except ConflictError as error:
-            # Another `up` was faster.
-            running = _find_running(settings) if error.code == "stack.running" else None
-            if running is None:
-                raise
-    health = wait_until_ready(running.url, _cert_of(running), _token(settings), within_s)
-    if not health.is_ready:
-        raise DeadlineError(
-            "stack.not_ready", f"Outlive is running, but not ready after {within_s:g} s: {health.detail}."
-        )
-    return Started(running.url, running.pid, was_running=True)
+    deadline = time.monotonic() + within_s
+    while True:
+        if read_running(settings.run_path) is None:
+            try:
+                return _launch(settings, max(1.0, deadline - time.monotonic()))
+            except ConflictError as error:
+                # Another `up` was faster: wait for that one.
+                if error.code != "stack.running" or time.monotonic() > deadline:
+                    raise
+        elif started := _await_running(settings, deadline):
+            return started
 
 
-def _find_running(settings: Settings) -> StackRecord | None:
-    record = read_record(settings.run_path)
-    return record if record is not None and record.is_running else None
+def _await_running(settings: Settings, deadline: float) -> Started | None:
+    """Wait until the stack that runs is ready; None if it has ended meanwhile."""
+    detail = "it is starting"
+    while (running := read_running(settings.run_path)) is not None:
+        if running.url is not None:
+            health = probe(running.url, _cert_of(running), _token(settings))
+            if health.is_ready:
+                return Started(running.url, running.pid, was_running=True)
+            detail = health.detail
+        if time.monotonic() > deadline:
+            raise DeadlineError("stack.not_ready", f"Outlive is running, but did not become ready: {detail}.")
+        time.sleep(_POLL_S)
+    return None
 
 
 def _launch(settings: Settings, within_s: float) -> Started:
@@ -166,7 +175,7 @@ def _rebuild(problem: Mapping[str, str | int]) -> OutliveError:
 
 def stop(home: Places, grace_s: float = GRACE_S) -> list[int]:
     """End the supervisor and everything it started, also what a killed one left. Returns the pids that were alive."""
-    record = read_record(home.run_path)
+    record = _await_record(home.run_path)
     if record is None:
         return []
     children = [record.process_of(child) for child in record.children]
@@ -175,13 +184,31 @@ def stop(home: Places, grace_s: float = GRACE_S) -> list[int]:
         proc.send(record.supervisor, signal.SIGTERM)
         if not proc.wait_gone([record.supervisor], grace_s + 5):
             proc.send(record.supervisor, signal.SIGKILL)
-    # The supervisor may have restarted something since we looked; the record says what there is now.
-    record = read_record(home.run_path) or record
+            proc.wait_gone([record.supervisor], grace_s)
+    # It may have restarted something since we looked; its record, if it is still its own, says what there is now.
+    now = read_record(home.run_path)
+    if now is not None and now.supervisor == record.supervisor:
+        record = now
     orphans = [record.process_of(child) for child in record.children]
     alive += [process for process in proc.end(orphans, grace_s=grace_s) if process not in alive]
-    if not record.is_running:
-        remove_record(home.run_path)
+    _forget(home.run_path, record)
     return [process.pid for process in alive]
+
+
+def _await_record(run_path: Path) -> StackRecord | None:
+    """The record; of a supervisor that has the lock but has not written its own yet, that one, after a moment."""
+    deadline = time.monotonic() + _RECORD_WITHIN_S
+    while read_running(run_path) is None and is_locked(run_path) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return read_record(run_path)
+
+
+def _forget(run_path: Path, record: StackRecord) -> None:
+    """Remove the record of a supervisor that is gone, and no other's."""
+    with suppress(ConflictError), hold_lock(run_path):
+        now = read_record(run_path)
+        if now is not None and now.supervisor == record.supervisor:
+            remove_record(run_path)
 
 
 # ── saying how it is ──
@@ -218,6 +245,8 @@ def status(home: Places) -> StackStatus:
     shown = tuple(_status_of(name, process, restarts) for name, process, restarts in processes)
     if not record.is_running:
         return StackStatus(False, None, Health(False, "not running"), shown, {})
+    if record.url is None:
+        return StackStatus(True, None, Health(False, "starting"), shown, {})
     where = (record.url, _cert_of(record), _token(home))
     health = probe(*where)
     return StackStatus(True, record.url, health, shown, count(*where) if health.is_ready else {})

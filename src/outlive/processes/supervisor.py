@@ -4,6 +4,7 @@ Rule 1: it holds the listening socket of the API and hands it to each API it sta
         stays ours, and whoever connects while the API is being restarted waits a moment instead of being refused.
 Rule 2: however it ends, its processes end: by signal when it can (`_end`), by the lifeline when it cannot.
 Rule 3: its children are in sessions of their own, so a Ctrl-C reaches only the supervisor, which ends them in order.
+Rule 4: no file that cannot be written (a full disk) ends it once it runs: no log, not the record, not its own words.
 What is restarted, and when it is enough, is decided in `restart.py`.
 """
 
@@ -17,15 +18,16 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
-from outlive.base import BrokenError, OutliveError
+from outlive.base import BrokenError, ExhaustedError, OutliveError
 from outlive.processes import proc
 from outlive.processes.endpoint import read_endpoint
 from outlive.processes.lifeline import Lifeline
@@ -33,12 +35,12 @@ from outlive.processes.listen import check_address, check_certificate, listen, u
 from outlive.processes.logs import open_log, rotate, tail
 from outlive.processes.probe import Health, probe
 from outlive.processes.record import ChildRecord, StackRecord, hold_lock, read_record, remove_record, write_record
-from outlive.processes.restart import GiveUp, RestartPolicy, decide_restart, say_exit
+from outlive.processes.restart import MOST_DOUBLINGS, Death, GiveUp, RestartPolicy, decide_restart, say_exit
 from outlive.wiring.settings import PREFIX, Settings, prepare_home
 
 GRACE_S = 10.0  # that a process has to end in after SIGTERM: longer than the API's own bound
 LAST_LINES = 15
-_ROTATE_EVERY_S = 5.0
+_TEND_EVERY_S = 5.0
 _PROBE_EVERY_S = 0.05
 
 
@@ -66,34 +68,75 @@ def supervise(settings: Settings, tell: Tell) -> None:
     check_address(settings.api)
     check_certificate(settings.api)
     prepare_home(settings)
+    tell = _never_failing(tell)
     with hold_lock(settings.run_path):
-        _end_orphans(settings.run_path, tell)
-        listener = listen(settings.api)
-        lifeline = Lifeline()
         try:
-            anyio.run(_supervise, settings, listener, lifeline, tell)
+            record = _take_over(settings, tell)
+            listener = listen(settings.api)
+            lifeline = Lifeline()
+            try:
+                record = replace(record, url=url_of(settings.api, listener), children=())
+                anyio.run(_supervise, settings, record, listener, lifeline, tell)
+            finally:
+                listener.close()
+                lifeline.close()
         finally:
-            listener.close()
-            lifeline.close()
             remove_record(settings.run_path)
 
 
-async def _supervise(settings: Settings, listener: socket.socket, lifeline: Lifeline, tell: Tell) -> None:
-    await Supervisor(settings, listener, lifeline, tell).run()
+async def _supervise(
+    settings: Settings, record: StackRecord, listener: socket.socket, lifeline: Lifeline, tell: Tell
+) -> None:
+    await Supervisor(settings, record, listener, lifeline, tell).run()
 
 
-def _end_orphans(run_path: Path, tell: Tell) -> None:
-    """What a killed supervisor left behind is ending by itself; hurry it, for it may still hold the port."""
-    record = read_record(run_path)
-    if record is None:
-        return
-    for process in proc.end((record.process_of(child) for child in record.children), grace_s=GRACE_S):
+def _never_failing(tell: Tell) -> Tell:
+    def tell_if_possible(notice: Notice) -> None:
+        with suppress(OSError):
+            tell(notice)
+
+    return tell_if_possible
+
+
+def _take_over(settings: Settings, tell: Tell) -> StackRecord:
+    """Say that we are the supervisor now, so that `outlive down` finds us from the first moment on, and end what a
+    killed one left behind: that is ending by itself; hurry it, for it may still hold the port."""
+    last = read_record(settings.run_path)
+    orphans = [child for child in last.children if proc.is_alive(last.process_of(child))] if last else []
+    me = proc.find(os.getpid())
+    assert me is not None
+    cert = settings.api.tls_cert
+    # Who comes after us, if we are killed now, has the same orphans to end.
+    record = StackRecord(me.pid, me.started, me.boot, None, str(cert) if cert else None, tuple(orphans))
+    try:
+        write_record(settings.run_path, record)
+    except OSError as error:
+        raise ExhaustedError(
+            "stack.no_record",
+            f"{str(settings.run_path)!r} cannot be written: {error.strerror}. Make room, or set it right.",
+        ) from None
+    for process in proc.end((record.process_of(child) for child in orphans), grace_s=GRACE_S):
         tell(Notice("orphan_ended", f"ended what the last run left behind (pid {process.pid})", {"pid": process.pid}))
-    remove_record(run_path)
+    return record
+
+
+class Life:
+    """One run of a child, from its start to its death."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self.is_ready = False
+
+    def end(self, well_after_s: float) -> Death:
+        now = time.monotonic()
+        return Death(now, self.is_ready and now - self._started >= well_after_s)
 
 
 class Supervisor:
-    def __init__(self, settings: Settings, listener: socket.socket, lifeline: Lifeline, tell: Tell) -> None:
+    def __init__(
+        self, settings: Settings, record: StackRecord, listener: socket.socket, lifeline: Lifeline, tell: Tell
+    ) -> None:
+        assert record.url is not None
         self._settings = settings
         self._tell = tell
         self._policy = RestartPolicy(
@@ -102,7 +145,7 @@ class Supervisor:
             settings.supervisor.first_delay_s,
             settings.supervisor.max_delay_s,
         )
-        self._url = url_of(settings.api, listener)
+        self._url = record.url
         self._environment = environment_of(settings)
         self._children = (
             Child(
@@ -113,13 +156,12 @@ class Supervisor:
         )
         self._running: dict[str, anyio.abc.Process] = {}
         self._work = anyio.CancelScope()
-        me = proc.find(os.getpid())
-        assert me is not None
-        cert = settings.api.tls_cert
-        self._record = StackRecord(me.pid, me.started, me.boot, self._url, str(cert) if cert else None)
+        self._record = record
+        self._is_recorded = False
+        self._was_ready = False
 
     async def run(self) -> None:
-        write_record(self._settings.run_path, self._record)
+        self._write_record()
         failures: BaseExceptionGroup[OutliveError] | None = None
         async with anyio.create_task_group() as outside:
             # Outside of the work that a signal ends: a second signal is heard while the first is obeyed.
@@ -138,8 +180,7 @@ class Supervisor:
         async with anyio.create_task_group() as group:
             for child in self._children:
                 group.start_soon(self._keep, child)
-            group.start_soon(self._say_when_ready)
-            group.start_soon(self._bound_logs)
+            group.start_soon(self._tend_files)
 
     async def _watch_signals(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         wanted = [signal.SIGTERM, signal.SIGINT]
@@ -159,12 +200,16 @@ class Supervisor:
 
     async def _keep(self, child: Child) -> None:
         """Start it, and start it again when it dies, until that is enough."""
-        # As many deaths as can matter: one more than are forgiven.
-        deaths: deque[float] = deque(maxlen=self._policy.restarts + 1)
+        # As many deaths as can matter: for the bound one more than are forgiven, for the delay one for each doubling.
+        deaths: deque[Death] = deque(maxlen=max(self._policy.restarts, MOST_DOUBLINGS) + 1)
         for restarts in itertools.count():
-            exit_code = await self._run_once(child, restarts)
-            deaths.append(time.monotonic())
-            how = say_exit(exit_code)
+            life = Life()
+            try:
+                exit_code = await self._run_once(child, restarts, life)
+                how = say_exit(exit_code)
+            except OSError as error:  # no process, no memory, no file left on this host; that may pass
+                exit_code, how = 1, f"cannot be started: {error.strerror}"
+            deaths.append(life.end(self._settings.supervisor.well_after_s))
             decision = decide_restart(self._policy, deaths, exit_code)
             if isinstance(decision, GiveUp):
                 raise self._last_word(child, how, decision)
@@ -177,7 +222,7 @@ class Supervisor:
             )
             await anyio.sleep(decision.delay_s)
 
-    async def _run_once(self, child: Child, restarts: int) -> int:
+    async def _run_once(self, child: Child, restarts: int, life: Life) -> int:
         """Run it to its end and say how it ended. Whoever cancels this ends it."""
         with anyio.CancelScope(shield=True):  # never half started
             process = await self._start(child)
@@ -189,7 +234,11 @@ class Supervisor:
                     "started", f"{child.name} started (pid {process.pid})", {"process": child.name, "pid": process.pid}
                 )
             )
-            return await process.wait()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch_ready, life)
+                exit_code = await process.wait()
+                group.cancel_scope.cancel()
+            return exit_code
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(process)
@@ -198,7 +247,7 @@ class Supervisor:
     async def _start(self, child: Child) -> anyio.abc.Process:
         log_path = self._log_path(child)
         rotate(log_path, self._settings.supervisor.log_bytes)
-        with open_log(log_path) as log:
+        with _open_log_or_none(log_path) as log:
             return await anyio.open_process(
                 # -P: a file in the present folder never stands in for a module of ours.
                 [sys.executable, "-P", "-m", "outlive", *child.arguments],
@@ -215,7 +264,7 @@ class Supervisor:
         others = tuple(each for each in self._record.children if each.name != child.name)
         mine = (ChildRecord(child.name, pid, found.started, restarts),) if found else ()
         self._record = replace(self._record, children=others + mine)
-        write_record(self._settings.run_path, self._record)
+        self._write_record()
 
     def _last_word(self, child: Child, how: str, decision: GiveUp) -> BrokenError:
         log_path = self._log_path(child)
@@ -232,24 +281,45 @@ class Supervisor:
 
     # ── all of them ──
 
-    async def _say_when_ready(self) -> None:
+    async def _watch_ready(self, life: Life) -> None:
+        """Note when what was started is ready; the first time, say so."""
         while True:
             if (await anyio.to_thread.run_sync(self._probe, abandon_on_cancel=True)).is_ready:
                 break
             await anyio.sleep(_PROBE_EVERY_S)
-        self._tell(Notice("ready", f"ready at {self._url}", {"url": self._url, "pid": self._record.pid}))
+        life.is_ready = True
+        if not self._was_ready:
+            self._was_ready = True
+            self._tell(Notice("ready", f"ready at {self._url}", {"url": self._url, "pid": self._record.pid}))
 
     def _probe(self) -> Health:
         # The file is written by the API that we started, which listens on the socket that we hold.
         endpoint = read_endpoint(self._settings.endpoint_path)
         return probe(self._url, self._settings.api.tls_cert, endpoint.token if endpoint else None)
 
-    async def _bound_logs(self) -> None:
+    def _write_record(self) -> None:
+        # A record that cannot be written now names us all the same, and we end what we started.
+        with suppress(OSError):
+            self._is_recorded = False
+            write_record(self._settings.run_path, self._record)
+            self._is_recorded = True
+
+    async def _tend_files(self) -> None:
+        """Keep the logs below their bound, and make up for a record that could not be written."""
         while True:
-            await anyio.sleep(_ROTATE_EVERY_S)
+            await anyio.sleep(_TEND_EVERY_S)
+            if not self._is_recorded:
+                self._write_record()
             for child in self._children:
                 rotate(self._log_path(child), self._settings.supervisor.log_bytes)
             rotate(self._settings.logs_path / "up.log", self._settings.supervisor.log_bytes)
+
+
+def _open_log_or_none(path: Path) -> BinaryIO:
+    try:
+        return open_log(path)
+    except OSError:
+        return open(os.devnull, "ab")
 
 
 async def _end(process: anyio.abc.Process) -> None:

@@ -8,8 +8,10 @@ import secrets
 import socket
 import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio.to_thread
+from pydantic import SecretStr
 
 from outlive.base import BrokenError, UnavailableError
 from outlive.storage.migrate import Migrations
@@ -119,4 +121,9 @@ async def inspect_objects(settings: Settings) -> str:
             raise BrokenError("objects.damaged", "The object store returned other bytes than were stored.")
     finally:
         await objects.delete(key)
-    return f"{settings.objects_path or settings.objects.url.get_secret_value()}: can be written and read"
+    return f"{settings.objects_path or without_credentials(settings.objects.url)}: can be written and read"
+
+
+def without_credentials(url: SecretStr) -> str:
+    parts = urlsplit(url.get_secret_value())
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

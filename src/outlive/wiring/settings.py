@@ -27,6 +27,7 @@ from outlive.base import InvalidError
 PREFIX = "OUTLIVE_"
 CONFIG_VARIABLE = "OUTLIVE_CONFIG"
 HOME_VARIABLE = "OUTLIVE_HOME"
+_NO_SECTIONS = frozenset({"HOME", "CONFIG", "URL", "TOKEN", "CRASH_AT"})  # all other variables are of a section
 DEFAULT_HOME = Path("~/.outlive")
 DEFAULT_PORT = 8484
 
@@ -117,6 +118,9 @@ class SupervisorSettings(_Section):
     window_s: float = Field(60.0, gt=0, description="Seconds over which deaths are counted.")
     first_delay_s: float = Field(0.1, ge=0, description="Seconds before the first restart; doubles with each death.")
     max_delay_s: float = Field(5.0, ge=0, description="Most seconds before a restart.")
+    well_after_s: float = Field(
+        5.0, ge=0, description="Seconds after which a process that is ready counts as well: then its death is forgiven."
+    )
     log_bytes: int = Field(10_000_000, ge=10_000, description="Size at which a log file is moved aside (one is kept).")
 
 
@@ -199,6 +203,7 @@ class Settings(Places, BaseSettings):
 
 def read_settings(flags: Tree | None = None) -> Settings:
     """The settings in force. `flags` is a tree as in the TOML file; `None` in it stands for: not given."""
+    _refuse_unknown_variables()
     given = _without_none(flags or {})
     path = _config_path(given)
     tree = _read_toml(path)
@@ -226,6 +231,21 @@ def find_home(flags: Tree | None = None) -> Home:
     path = _config_path(given)
     named = given.get("home") or os.environ.get(HOME_VARIABLE) or _read_toml(path).get("home") or DEFAULT_HOME
     return Home(_expand_home(named))
+
+
+def _refuse_unknown_variables() -> None:
+    """A misspelt variable is told. Below a section Pydantic looks itself; here are the names it would pass over."""
+    sections = {name.upper() for name in Settings.model_fields} - {"HOME"}
+    for variable, value in os.environ.items():
+        name = variable.upper().removeprefix(PREFIX)
+        if not value or name == variable.upper() or name in _NO_SECTIONS or name.partition("__")[0] in sections:
+            continue
+        raise InvalidError(
+            "settings.invalid",
+            f"The environment variable {variable} is not a setting. (Between section and name are two underscores, as "
+            f"in {PREFIX}API__PORT.) All settings: docs/reference/settings.md.",
+            variable=variable,
+        )
 
 
 def _without_none(tree: Tree) -> dict[str, object]:

@@ -27,6 +27,20 @@ def test_the_token_of_the_file_is_never_sent_to_another_address(tmp_path: Path) 
     assert find_endpoint("http://elsewhere:1", None, environ).token is None
 
 
+def test_empty_variables_count_as_unset(tmp_path: Path) -> None:
+    environ = write(tmp_path, json.dumps({"url": "http://127.0.0.1:1", "token": "file"}))
+    environ |= {"OUTLIVE_URL": "", "OUTLIVE_TOKEN": ""}
+    assert find_endpoint(None, None, environ) == Endpoint("http://127.0.0.1:1", "file", is_from_file=True)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [("127.0.0.1", True), ("127.0.0.2", True), ("[::1]", True), ("localhost", True), ("10.0.0.1", False), ("h", False)],
+)
+def test_loopback_is_known(host: str, is_loopback: bool) -> None:
+    assert find_endpoint(f"http://{host}:1", None, {}).is_loopback == is_loopback
+
+
 def test_without_a_stack_one_is_told_to_start_it(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="Run `outlive up`") as caught:
         find_endpoint(None, None, {"OUTLIVE_HOME": str(tmp_path)})

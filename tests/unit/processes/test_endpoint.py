@@ -22,6 +22,18 @@ def test_the_token_stays_when_the_url_changes(tmp_path: Path) -> None:
     assert read_endpoint(path) == Endpoint("http://127.0.0.1:2", first.token)
 
 
+def test_a_guest_gets_the_token_and_leaves_the_address(tmp_path: Path) -> None:
+    path = tmp_path / "endpoint.json"
+    first = publish(path, tmp_path, "http://127.0.0.1:1")
+    guest = publish(path, tmp_path, "http://127.0.0.1:2", keeps_address=True)
+    assert guest == Endpoint("http://127.0.0.1:2", first.token)
+    assert read_endpoint(path) == first
+    path.unlink()
+    assert read_endpoint(path) is None
+    alone = publish(path, tmp_path, "http://127.0.0.1:2", keeps_address=True)  # there is none to keep
+    assert read_endpoint(path) == alone
+
+
 def test_two_homes_get_two_tokens(tmp_path: Path) -> None:
     tokens = {publish(tmp_path / name, tmp_path, "http://127.0.0.1:1").token for name in ("a", "b")}
     assert len(tokens) == 2

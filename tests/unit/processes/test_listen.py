@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from outlive.base import ConflictError, InvalidError
-from outlive.processes.listen import allowed_hosts, check_address, check_certificate, is_loopback, listen, url_of
+from outlive.processes.listen import (
+    allowed_hosts,
+    check_address,
+    check_certificate,
+    client_url,
+    is_loopback,
+    listen,
+    url_of,
+)
 from outlive.wiring.settings import ApiSettings
 
 CERT = {"tls_cert": Path("/nowhere/cert.pem"), "tls_key": Path("/nowhere/key.pem")}
@@ -68,6 +76,26 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(tmp_pa
 def test_on_loopback_only_its_names_and_those_of_the_settings_are_ours() -> None:
     api = ApiSettings(allowed_hosts=("Agents.Example.org",))
     assert allowed_hosts(api) == {"127.0.0.1", "localhost", "[::1]", "agents.example.org"}
+
+
+@pytest.mark.parametrize(("host", "name"), [("127.0.0.2", "127.0.0.2"), ("::1", "[::1]"), ("LocalHost", "localhost")])
+def test_the_address_that_we_are_bound_to_is_ours(host: str, name: str) -> None:
+    assert name in allowed_hosts(ApiSettings(host=host))
+
+
+@pytest.mark.parametrize(
+    ("names", "host"),
+    [
+        ((), "127.0.0.1"),
+        (("10.0.0.1", "[fe80::1]"), "127.0.0.1"),
+        (("10.0.0.1", "Agents.example.org", "other.example.org"), "agents.example.org"),
+    ],
+)
+def test_with_tls_clients_are_told_the_first_name_that_the_settings_have(names: tuple[str, ...], host: str) -> None:
+    api = ApiSettings(allowed_hosts=names, **CERT)
+    assert client_url(api, "https://127.0.0.1:8484") == f"https://{host}:8484"
+    plain = ApiSettings(allowed_hosts=names)
+    assert client_url(plain, "http://127.0.0.1:8484") == "http://127.0.0.1:8484"
 
 
 def test_on_the_network_this_hosts_own_names_are_ours_too() -> None:

@@ -42,6 +42,22 @@ def test_a_file_above_the_bound_is_moved_aside_and_its_writer_goes_on(tmp_path: 
     assert (tmp_path / "api.log.1").stat().st_size == 3000
 
 
+def test_what_cannot_be_moved_aside_is_cut_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "api.log"
+    path.write_bytes(b"old" * 1000)
+    (tmp_path / "api.log.1").mkdir()  # nothing can be copied there
+    rotate(path, 100)
+    assert path.read_bytes() == b""
+
+
+def test_what_cannot_be_rotated_at_all_is_left(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    rotate(tmp_path / "file" / "api.log", 1)
+    (tmp_path / "api.log").mkdir()
+    rotate(tmp_path / "api.log", 0)
+    assert sorted(os.listdir(tmp_path)) == ["api.log", "file"]
+
+
 def test_a_file_that_is_not_there_has_nothing_to_rotate_or_show(tmp_path: Path) -> None:
     rotate(tmp_path / "none.log", 1)
     assert tail(tmp_path / "none.log", 5) == []

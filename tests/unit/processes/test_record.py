@@ -1,15 +1,25 @@
 """The lock and the record of a supervisor."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from outlive.base import ConflictError
 from outlive.processes import proc
-from outlive.processes.record import ChildRecord, StackRecord, hold_lock, read_record, remove_record, write_record
+from outlive.processes.record import (
+    ChildRecord,
+    StackRecord,
+    hold_lock,
+    is_locked,
+    read_record,
+    remove_record,
+    write_record,
+)
 
 HOLDER = """
 import sys
@@ -51,9 +61,28 @@ def test_only_one_holds_the_lock_and_a_killed_holder_frees_it(tmp_path: Path) ->
         holder.stdout.readline()
         with pytest.raises(ConflictError, match="already running"), hold_lock(tmp_path):
             pass
+        assert is_locked(tmp_path)
         holder.kill()
         holder.wait()
+    assert not is_locked(tmp_path)
     with hold_lock(tmp_path):
         pass
     with hold_lock(tmp_path):
         pass
+
+
+def test_a_home_that_was_never_used_has_no_lock_and_gets_none_by_looking(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_that_only_looks_does_not_stop_a_supervisor_from_starting(tmp_path: Path) -> None:
+    with hold_lock(tmp_path):
+        pass
+    with (tmp_path / "supervisor.lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)  # as `is_locked` does, for a moment
+        leaving = threading.Timer(0.1, fcntl.flock, (looking, fcntl.LOCK_UN))
+        leaving.start()
+        with hold_lock(tmp_path):
+            assert is_locked(tmp_path)
+        leaving.join()

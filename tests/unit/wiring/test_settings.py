@@ -134,6 +134,24 @@ def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "environment variable OUTLIVE_API__PROT" in _refusal().message
 
 
+@pytest.mark.parametrize("name", ["OUTLIVE_PROT", "OUTLIVE_API_PORT", "OUTLIVE_HOME__X", "OUTLIVE_APO__PORT"])
+def test_a_variable_of_no_section_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, SECRET)
+    refusal = _refusal()
+    assert (refusal.kind, refusal.code) == ("invalid", "settings.invalid")
+    assert name in refusal.message
+    assert SECRET not in refusal.message
+    assert find_home().home  # a stack can be stopped all the same
+    monkeypatch.setenv(name, "")  # empty counts as unset
+    read_settings()
+
+
+def test_variables_that_are_read_elsewhere_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("URL", "TOKEN", "CRASH_AT"):
+        monkeypatch.setenv(f"OUTLIVE_{name}", "x")
+    read_settings()
+
+
 def test_a_wrong_value_is_named_with_its_source(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "outlive.toml").write_text('[api]\nport = "many"')
     assert f"api.port (in {home / 'outlive.toml'})" in _refusal().message
