@@ -1,7 +1,15 @@
 """HTTP: translates, decides nothing. See ARCHITECTURE.md."""
 
 from outlive.api.app import create_app
-from outlive.api.errors import UNREADABLE
-from outlive.api.parts import ApiParts
+from outlive.api.errors import HEADERS_LIMIT, HEADERS_TOO_LARGE, HEADERS_TOO_SLOW, UNREADABLE
+from outlive.api.parts import FOLLOWERS_LIMIT, ApiParts
 
-__all__ = ["UNREADABLE", "ApiParts", "create_app"]
+__all__ = [
+    "FOLLOWERS_LIMIT",
+    "HEADERS_LIMIT",
+    "HEADERS_TOO_LARGE",
+    "HEADERS_TOO_SLOW",
+    "UNREADABLE",
+    "ApiParts",
+    "create_app",
+]

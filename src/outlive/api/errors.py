@@ -8,7 +8,8 @@ A status is decided by the kind. A few codes of HTTP's own have a status of thei
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -19,7 +20,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
-from outlive.base import BrokenError, InvalidError, Kind, NotFoundError, OutliveError
+from outlive.base import (
+    BrokenError,
+    DeadlineError,
+    ExhaustedError,
+    InvalidError,
+    Kind,
+    NotFoundError,
+    OutliveError,
+)
 from outlive.governance import Answer
 
 PROBLEM_TYPE = "application/problem+json"
@@ -43,6 +52,7 @@ STATUS_OF_CODE: dict[str, int] = {
     "request.too_large": 413,
     "request.media_type": 415,
     "request.misdirected": 421,
+    "request.headers_too_large": 431,
 }
 TITLES: dict[Kind, str] = {
     "invalid": "The request is not right",
@@ -56,7 +66,7 @@ TITLES: dict[Kind, str] = {
     "deadline": "It took too long; try again",
     "broken": "Something is broken on our side",
 }
-_ERRORS_SHOWN = 20
+ERRORS_SHOWN = 20
 _NAME_SHOWN = 100  # characters of a field's name
 
 _log = logging.getLogger(__name__)
@@ -104,10 +114,19 @@ def to_answer(error: OutliveError, extra: Mapping[str, Any] | None = None) -> An
     return Answer(status, tuple(headers), json.dumps(problem).encode())
 
 
+# For the server below the API, which meets what is no request yet.
 UNREADABLE = to_answer(
     InvalidError("request.unreadable", "This is not HTTP that can be read: look at its method, headers and length.")
 )
-"""For the server below the API, which meets bytes that are no request at all."""
+HEADERS_LIMIT = 64 * 1024
+HEADERS_TOO_LARGE = to_answer(
+    ExhaustedError(
+        "request.headers_too_large",
+        f"The address and the headers together may have {HEADERS_LIMIT // 1024} KiB; send less.",
+        limit=HEADERS_LIMIT,
+    )
+)
+HEADERS_TOO_SLOW = to_answer(DeadlineError("request.too_slow", "The headers came too slowly; send the request again."))
 
 
 def to_response(answer: Answer, *extra: tuple[str, str]) -> Response:
@@ -119,13 +138,27 @@ def to_response(answer: Answer, *extra: tuple[str, str]) -> Response:
 
 def invalid_from(error: ValidationError | RequestValidationError, root: str = "") -> RequestInvalidError:
     """What pydantic found, without what was sent: that may be big, or secret."""
-    found: list[ErrorDetails] = list(error.errors()) if isinstance(error, RequestValidationError) else error.errors()
-    return RequestInvalidError([_told(each, root) for each in found[:_ERRORS_SHOWN]])
+    found: Sequence[ErrorDetails] = (
+        error.errors()
+        if isinstance(error, RequestValidationError)
+        else error.errors(include_url=False, include_context=False, include_input=False)
+    )
+    return RequestInvalidError([_told(each["loc"], each["msg"], each["type"], root) for each in found[:ERRORS_SHOWN]])
 
 
-def _told(error: ErrorDetails, root: str) -> dict[str, str]:
-    at = ".".join(str(part)[:_NAME_SHOWN] for part in (*([root] if root else []), *error["loc"]))
-    return {"at": at, "message": error["msg"], "type": error["type"]}
+def unknown_fields(names: Iterable[str], root: str) -> RequestInvalidError:
+    """What pydantic would say of fields that a model does not have; of the first few, however many there are."""
+    return RequestInvalidError(
+        [
+            _told((name,), "Extra inputs are not permitted", "extra_forbidden", root)
+            for name in islice(names, ERRORS_SHOWN)
+        ]
+    )
+
+
+def _told(place: tuple[int | str, ...], message: str, kind: str, root: str) -> dict[str, str]:
+    at = ".".join(str(part)[:_NAME_SHOWN] for part in (*([root] if root else []), *place))
+    return {"at": at, "message": message, "type": kind}
 
 
 # ── handlers, by what is raised ──

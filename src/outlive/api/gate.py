@@ -27,7 +27,7 @@ from outlive.base import (
 )
 
 BODY_LIMIT = 16 * 1024 * 1024
-READ_LIMIT = 64 * 1024 * 1024  # of a body that is too large, this much is read so that its sender hears why
+READ_LIMIT = 64 * 1024 * 1024  # of a body that is too large, this much is read before it is answered
 BUFFERED_LIMIT = 256 * 1024 * 1024  # of all bodies at once
 PUBLIC = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
 
@@ -65,10 +65,10 @@ class Gate:
             if not (self._parts.is_loopback and scope["path"] in PUBLIC):
                 scope["outlive.principal"] = await self._parts.principals.authenticate(_token(headers))
             if scope["method"] in _WITH_BODY:
-                scope["outlive.body"] = await self._read(headers, receive, room)
-        except _UnreadError as unread:
-            # What is left of a body that we do not read must not be taken for the next request.
-            return to_response(to_answer(unread.error), ("connection", "close"))
+                scope["outlive.body"] = await self._read(receive, room)
+        except _TooSlowError as error:
+            # Nothing comes any more: there is nobody to keep the connection for.
+            return to_response(to_answer(error), ("connection", "close"))
         except OutliveError as error:
             return to_response(to_answer(error))
         return None
@@ -86,10 +86,9 @@ class Gate:
             if origin.lower() not in (f"http://{host}", f"https://{host}"):
                 raise DeniedError("request.foreign_origin", "Pages of another origin may not use this server.")
 
-    async def _read(self, headers: Headers, receive: Receive, room: "_Room") -> bytes:
-        announced = headers.get("content-length", "")
-        if announced.isascii() and announced.isdigit() and (len(announced) > 12 or int(announced) > READ_LIMIT):
-            raise _UnreadError(_too_large())
+    async def _read(self, receive: Receive, room: "_Room") -> bytes:
+        # An answer that comes while the body is still being sent reaches its sender only if the connection stays open:
+        # closing it with bytes unread resets it. So the server below us reads the rest and throws it away.
         deadline = anyio.current_time() + self._parts.body_deadline_s
         chunks: list[bytes] = []
         size = 0
@@ -100,7 +99,7 @@ class Gate:
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size > READ_LIMIT:
-                raise _UnreadError(_too_large())
+                raise _too_large()
             if size > BODY_LIMIT:
                 chunks.clear()
                 room.give_back()
@@ -117,7 +116,7 @@ class Gate:
         left = min(self._parts.body_silence_s, deadline - anyio.current_time())
         with anyio.move_on_after(max(0.0, left)):
             return await receive()
-        raise _UnreadError(DeadlineError("request.too_slow", "The body of the request came too slowly; send it again."))
+        raise _TooSlowError("request.too_slow", "The body of the request came too slowly; send it again.")
 
 
 class _Room:
@@ -129,8 +128,7 @@ class _Room:
 
     def take(self, size: int) -> None:
         if self._gate.buffered + size > BUFFERED_LIMIT:
-            busy = UnavailableError("request.no_room", "Too many large requests at once; try again.", retry_after_s=1)
-            raise _UnreadError(busy)
+            raise UnavailableError("request.no_room", "Too many large requests at once; try again.", retry_after_s=1)
         self._gate.buffered += size
         self._size += size
 
@@ -143,12 +141,8 @@ class _SenderLeft(Exception):  # noqa: N818  not an error
     pass
 
 
-class _UnreadError(Exception):
-    """Raised while a body is still coming, with what to say."""
-
-    def __init__(self, error: OutliveError) -> None:
-        super().__init__(error.message)
-        self.error = error
+class _TooSlowError(DeadlineError):
+    """It is the sender who was late, not a part of ours."""
 
 
 def _too_large(**facts: int) -> ExhaustedError:

@@ -35,7 +35,7 @@ IDEMPOTENCY_KEY = {
     "in": "header",
     "required": False,
     "description": "The same key and body again: the same answer, and nothing is done twice. Kept 24 h.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
 }
 LAST_EVENT_ID = {
     "name": "Last-Event-ID",

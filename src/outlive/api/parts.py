@@ -13,6 +13,8 @@ from outlive.base import Clock
 from outlive.conversation.conversations import Conversations
 from outlive.governance import Idempotency, Principal, Principals
 
+FOLLOWERS_LIMIT = 10_000
+
 Readiness = Callable[[], Awaitable[Mapping[str, bool]]]
 
 
@@ -32,7 +34,9 @@ class ApiParts:
     """Which of the parts behind us are there. Called by `/readyz`."""
     closing: anyio.Event
     """Set when the process is about to end: streams end, so that their clients go elsewhere."""
-    followers_limit: int = 10_000
+    followers_limit: int = FOLLOWERS_LIMIT
+    stall_s: float = 60.0
+    """How long a follower may take nothing of what waits for it, before its stream ends."""
     ping_s: float = 15.0
     body_silence_s: float = 15.0
     body_deadline_s: float = 300.0

@@ -21,7 +21,6 @@ from outlive.conversation.log import Conversation, ConversationState
 
 METADATA_LIMIT = 32 * 1024  # bytes, as JSON
 ATTACHMENTS_LIMIT = 32
-_RESTRICTED = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*"
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _PLAIN = r"^[^\x00-\x1f\x7f]*$"
 

@@ -5,10 +5,11 @@ Rule 2: whatever is wrong with the request is answered as a problem before the s
         ends, and its client comes back with the position it has.
 Rule 3: a slow client waits in its own `send` and holds up nobody; what it misses meanwhile it reads from the log.
 Rule 4: waiting for frames is never cut short to do something else: frames that were taken would be lost. So one task
-        follows, another watches for silence and for the client leaving.
+        follows, another watches for silence, for the client leaving, and for a client that is there but takes nothing.
 """
 
 import logging
+from typing import Protocol, cast
 
 import anyio
 from starlette.responses import Response
@@ -29,6 +30,28 @@ _HEADERS = [
 _LAST_WORD_S = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+class _Connection(Protocol):
+    """What lies below the stream, as our server puts it into the scope."""
+
+    def get_write_buffer_size(self) -> int: ...
+
+    def abort(self) -> None: ...
+
+
+class _NoConnection:
+    """Below another server: nothing is known of what waits there."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        pass
+
+
+def _connection_of(scope: Scope) -> _Connection:
+    return cast("_Connection", scope.get("outlive.connection") or _NoConnection())
 
 
 class EventStream(Response):
@@ -58,7 +81,7 @@ class EventStream(Response):
                 await self._send(send, FIRST)
                 # Inside `follow`, so that the subscription is given back by code that is not being cancelled.
                 async with anyio.create_task_group() as group:
-                    group.start_soon(self._watch_client, receive, send, group.cancel_scope)
+                    group.start_soon(self._watch_client, receive, send, _connection_of(scope), group.cancel_scope)
                     group.start_soon(self._watch_server, group.cancel_scope)
                     await self._show(following, send)
                     group.cancel_scope.cancel()
@@ -91,10 +114,14 @@ class EventStream(Response):
         self._is_sending = False
         self._sent_at = self._state.parts.clock.monotonic()
 
-    async def _watch_client(self, receive: Receive, send: Send, scope: anyio.CancelScope) -> None:
-        """End the stream when its client leaves; say something when nothing was said for long."""
-        ping_s = self._state.parts.ping_s
+    async def _watch_client(
+        self, receive: Receive, send: Send, connection: "_Connection", scope: anyio.CancelScope
+    ) -> None:
+        """End the stream when its client leaves or takes nothing; say something when nothing was said for long."""
+        ping_s, stall_s = self._state.parts.ping_s, self._state.parts.stall_s
         monotonic = self._state.parts.clock.monotonic
+        seen = (0.0, 0)  # when something was last sent, and how much of it waited to be taken
+        seen_at = 0.0
         while True:
             with anyio.move_on_after(max(0.0, self._sent_at + ping_s - monotonic())) as silence:
                 message = await receive()
@@ -103,8 +130,18 @@ class EventStream(Response):
                     return
             if not silence.cancelled_caught:
                 continue
-            if self._is_sending:
-                self._sent_at = monotonic()  # a slow client: it has something to read
+            waiting = connection.get_write_buffer_size()
+            if self._is_sending or waiting:
+                # A slow client: it has something to read. Is it still reading?
+                now = monotonic()
+                if seen != (self._sent_at, waiting):
+                    seen_at = now
+                elif now >= seen_at + stall_s:
+                    connection.abort()  # a close would wait until everything is taken
+                    scope.cancel()
+                    return
+                self._sent_at = now
+                seen = (now, waiting)
             elif monotonic() >= self._sent_at + ping_s:
                 # A frame may come meanwhile and overtake it; each is whole, so that does no harm.
                 await self._send(send, PING)

@@ -87,6 +87,10 @@ class IdempotencyKeys(Protocol):
         returns. `conflict` if the key stands for another body, or is being worked on."""
         ...
 
+    async def stands_for_other(self, scope: KeyScope, request: bytes) -> bool:
+        """Whether the key stands for another body now. Takes nothing."""
+        ...
+
     async def renew(self, claims: Collection[Claim]) -> None:
         """Put off the end of these leases. A claim that somebody else has taken over is left alone."""
         ...
@@ -105,9 +109,7 @@ def decide_claim(row: KeyRow | None, scope: KeyScope, request: bytes, now: int) 
     if row is None or row.created_at + KEPT_S * 1000 <= now:
         return Claim(scope, new_operation_id(), secrets.token_hex(8))
     if row.request != request:
-        raise ConflictError(
-            "idempotency.key_reused", "This Idempotency-Key was used with another body; take a new key."
-        )
+        raise _reused()
     if row.answer is not None:
         return row.answer
     if row.lease_until > now:
@@ -117,6 +119,10 @@ def decide_claim(row: KeyRow | None, scope: KeyScope, request: bytes, now: int) 
             retry_after_s=1,
         )
     return Claim(scope, row.operation, secrets.token_hex(8))
+
+
+def _reused() -> ConflictError:
+    return ConflictError("idempotency.key_reused", "This Idempotency-Key was used with another body; take a new key.")
 
 
 class Idempotency:
@@ -149,6 +155,11 @@ class Idempotency:
             del self._held[claim.holder]
         reach(CrashPoint.API_BEFORE_ANSWER)
         return answer, False
+
+    async def refuse_other(self, scope: KeyScope, request: bytes) -> None:
+        """`conflict` if the key stands for another body: for a request that will not be run."""
+        if await self._keys.stands_for_other(scope, request):
+            raise _reused()
 
     async def renew_forever(self) -> None:
         while True:

@@ -79,6 +79,18 @@ class IdempotencyContract:
         await place.keys.record(first, _ANSWER)
         assert await refusal(place.keys, _OTHER_BODY) == "idempotency.key_reused"
 
+    async def test_it_can_be_asked_whether_a_key_stands_for_another_body_without_taking_it(
+        self, place: KeysPlace
+    ) -> None:
+        assert not await place.keys.stands_for_other(scope_of(), _BODY)
+        await place.keys.record(await claim(place.keys), _ANSWER)
+        for keys in (place.keys, place.others):
+            assert not await keys.stands_for_other(scope_of(), _BODY)
+            assert await keys.stands_for_other(scope_of(), _OTHER_BODY)
+            assert not await keys.stands_for_other(scope_of(path="/v1/y"), _OTHER_BODY)
+        place.clock.pass_time(KEPT_S)
+        assert not await place.keys.stands_for_other(scope_of(), _OTHER_BODY)
+
     async def test_a_renewed_lease_goes_on(self, place: KeysPlace) -> None:
         held = [await claim(place.keys), await claim(place.keys, scope_of("other"))]
         for _ in range(3):

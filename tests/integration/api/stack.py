@@ -24,6 +24,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.writer import StepWriter, start_step
 from outlive.governance import CachedPrincipals, open_idempotency
 from outlive.governance.backends.sqlite import SqliteIdempotencyKeys, SqlitePrincipals, sqlite_migrations
+from outlive.processes.http_protocol import ProblemProtocol
 from outlive.storage.migrate import migrate_sqlite
 from outlive.storage.objects import open_objects
 from outlive.storage.sqlite import open_sqlite
@@ -98,10 +99,11 @@ class Api:
         return sent
 
     async def start_step(self, conversation: str, step: StepId | None = None, attempt: int = 1) -> StepWriter:
+        open_turn = (await self.conversations.get(ConversationId(conversation))).turn
         return await start_step(
             self.conversations,
             ConversationId(conversation),
-            turn=TurnId("turn_" + "0" * 32),
+            turn=TurnId(open_turn or "turn_" + "0" * 32),
             step=step or new_step_id(),
             attempt=attempt,
             kind="model",
@@ -126,7 +128,7 @@ async def serve(parts: ApiParts) -> AsyncIterator[Api]:
     listener.listen(512)
     port = listener.getsockname()[1]
     server = _Server(
-        uvicorn.Config(app, http="httptools", ws="none", log_config=None, access_log=False, lifespan="off")
+        uvicorn.Config(app, http=ProblemProtocol, ws="none", log_config=None, access_log=False, lifespan="off")
     )
     url = f"http://127.0.0.1:{port}"
     async with anyio.create_task_group() as group:

@@ -183,3 +183,10 @@ async def test_what_does_not_exist_is_not_found_anywhere(api: Api) -> None:
             assert (answer.status_code, answer.json()["code"]) == (404, "conversation.not_found"), (method, tail)
     missing = await api.http.get("/v1/blobs/b3_" + "0" * 64)
     assert (missing.status_code, missing.json()["kind"]) == (404, "not_found")
+
+
+async def test_a_conversation_needs_no_body(api: Api) -> None:
+    for headers in ({}, {"content-type": "application/json"}):
+        made = await api.http.post("/v1/conversations", content=b"", headers=headers)
+        assert made.status_code == 201, made.text
+        assert (made.json()["title"], made.json()["metadata"]) == (None, {})

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +233,7 @@ async def test_a_follower_too_many_is_told_to_come_back(tmp_path: Path) -> None:
 async def test_a_client_that_does_not_read_holds_up_nobody_and_misses_nothing(api: Api) -> None:
     conversation = await api.create()
     with socket.create_connection(api.address) as slow:
-        host = f"{api.address[0]}:{api.address[1]}"
-        path = f"/v1/conversations/{conversation}/stream"
-        slow.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        _ask_for_stream(slow, api, conversation)
         await eventually(lambda: api.app.state.outlive.followers == 1)
         async with follow(api, conversation) as stream:
             for _ in range(40):
@@ -246,11 +245,56 @@ async def test_a_client_that_does_not_read_holds_up_nobody_and_misses_nothing(ap
         assert seqs == list(range(1, 42))
 
 
-def _read_until(connection: socket.socket, head: int, seqs: list[int]) -> None:
+async def test_a_client_that_takes_nothing_at_all_loses_its_place_and_can_come_back(tmp_path: Path) -> None:
+    async with open_api(tmp_path, ping_s=0.1, stall_s=0.3) as api:
+        conversation = await api.create()
+        state = api.app.state.outlive
+        with socket.create_connection(api.address) as stuck:
+            _ask_for_stream(stuck, api, conversation)
+            await eventually(lambda: state.followers == 1)
+            # More than both kernels keep for it. Nothing more is said afterwards, so nothing but the ping would wait.
+            for _ in range(3):
+                await api.send(conversation, "y" * 6_000_000)
+            await eventually(lambda: state.followers == 0)
+            # Its connection is gone too, not only its place.
+            await eventually(lambda: not _connections_to(api, stuck))
+        async with follow(api, conversation) as stream:
+            assert [frame.data["seq"] for frame in await stream.take(4)] == [1, 2, 3, 4]
+
+
+async def test_a_client_that_reads_slowly_keeps_its_place(tmp_path: Path) -> None:
+    async with open_api(tmp_path, ping_s=0.1, stall_s=1.0) as api:
+        conversation = await api.create()
+        with socket.create_connection(api.address) as slow:
+            _ask_for_stream(slow, api, conversation)
+            await eventually(lambda: api.app.state.outlive.followers == 1)
+            for _ in range(3):
+                await api.send(conversation, "y" * 6_000_000)
+            seqs: list[int] = []
+            started = anyio.current_time()
+            await anyio.to_thread.run_sync(_read_until, slow, 4, seqs, 0.02)
+            assert seqs == [1, 2, 3, 4]
+            assert anyio.current_time() > started + 2 * api.parts.stall_s
+
+
+def _connections_to(api: Api, client: socket.socket) -> list[Any]:
+    address = client.getsockname()
+    connections = api.server.server_state.connections
+    return [each for each in connections if getattr(each, "client", None) == address]
+
+
+def _ask_for_stream(connection: socket.socket, api: Api, conversation: str) -> None:
+    host = f"{api.address[0]}:{api.address[1]}"
+    path = f"/v1/conversations/{conversation}/stream"
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+
+
+def _read_until(connection: socket.socket, head: int, seqs: list[int], pause_s: float = 0.0) -> None:
     connection.settimeout(20)
     buffer = b""
     while not seqs or seqs[-1] < head:
-        received = connection.recv(1 << 20)
+        received = connection.recv(1 << 17)
+        time.sleep(pause_s)
         assert received
         *lines, buffer = (buffer + received).split(b"\n")
         seqs += [int(line.split(b'"seq":')[1].split(b",")[0]) for line in lines if line.startswith(b"data: {")]

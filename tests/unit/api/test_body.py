@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlive.api.body import DEPTH_LIMIT, parse_object
+from outlive.api.body import DEPTH_LIMIT, VALUES_LIMIT, parse_object
 from outlive.base import InvalidError
 
 LEAVES = (
@@ -63,3 +63,14 @@ def test_half_of_a_surrogate_pair_is_refused_wherever_it_stands(half: str) -> No
         with pytest.raises(InvalidError, match="surrogate"):
             parse_object(json.dumps(value).encode())
     assert parse_object(b'{"a": "\\ud83d\\ude00"}') == {"a": "\U0001f600"}
+
+
+@pytest.mark.parametrize("item", ["1", '""', "[]", "{}", "null", '{"a": 1}', '"[,{"', '"\\\\"', '"\\""'])
+def test_values_are_counted_and_what_is_in_strings_is_not(item: str) -> None:
+    each = 2 if item == '{"a": 1}' else 1
+    room = (VALUES_LIMIT - 2) // each  # besides the object and its list
+    assert parse_object(f'{{"a": [{",".join([item] * room)}]}}'.encode())
+    for count in (room + 1, 3 * room, 10 * room):
+        with pytest.raises(InvalidError) as refused:
+            parse_object(f'{{"a": [{",".join([item] * count)}]}}'.encode())
+        assert refused.value.code == "request.too_many_values"

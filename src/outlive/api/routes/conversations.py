@@ -6,9 +6,8 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlive.api.body import parse_body
 from outlive.api.errors import to_response
-from outlive.api.once import json_answer, run_once
+from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
 from outlive.api.parts import parts_of, principal_of
 from outlive.api.shapes import (
@@ -47,11 +46,11 @@ def _created(conversation: Conversation) -> Answer:
     status_code=201,
     response_model=ConversationShown,
     responses=problems(404, 408, 409, 413, 415),
-    openapi_extra=takes(NewConversation),
+    openapi_extra=takes(NewConversation, required=False),
 )
 async def create_conversation(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
     """Make a conversation; with `parent`, a fork of another."""
-    body = parse_body(request, NewConversation)
+    body = await read_body(request, NewConversation, may_be_empty=True)
 
     async def act(operation: OperationId) -> Answer:
         given = body.model_dump(exclude_unset=True, exclude={"parent"})
@@ -74,7 +73,7 @@ async def create_conversation(request: Request, _: Annotated[NoQuery, Query()]) 
 async def fork_conversation(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
     """Make a conversation that shares the past of this one, up to and including event `at`."""
     parent_id = conversation_id(conversation)
-    body = parse_body(request, NewFork, may_be_empty=True)
+    body = await read_body(request, NewFork, may_be_empty=True)
     given = {"model": body.model} if body.model is not None else {}
 
     async def act(operation: OperationId) -> Answer:

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlive.api.body import parse_body
-from outlive.api.once import json_answer, run_once
+from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
 from outlive.api.parts import principal_of, state_of
 from outlive.api.routes.conversations import IdInPath, conversation_id
@@ -30,7 +29,7 @@ router = APIRouter(prefix="/v1")
 async def send_message(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
     """Record a message. It joins the turn that is open, or opens one."""
     to = conversation_id(conversation)
-    body = parse_body(request, NewMessage)
+    body = await read_body(request, NewMessage)
     state = state_of(request)
     conversations = state.parts.conversations
 

@@ -109,6 +109,18 @@ class PostgresIdempotencyKeys:
 
         return await self._database.write(write)
 
+    async def stands_for_other(self, scope: KeyScope, request: bytes) -> bool:
+        born_after = self._now() - KEPT_S * 1000
+        found = await self._database.run(
+            lambda connection: connection.fetchval(
+                f"SELECT 1 FROM idempotency_keys WHERE {_KEY} AND request <> $5 AND created_at > $6",  # noqa: S608
+                *scope,
+                request,
+                born_after,
+            )
+        )
+        return found is not None
+
     async def renew(self, claims: Collection[Claim]) -> None:
         until = self._now() + int(LEASE_S * 1000)
         # In one order everywhere, so that two renewals cannot wait for each other.

@@ -91,6 +91,16 @@ class SqliteIdempotencyKeys:
 
         return await self._database.write(write)
 
+    async def stands_for_other(self, scope: KeyScope, request: bytes) -> bool:
+        born_after = self._now() - KEPT_S * 1000
+        found = await self._database.read(
+            lambda connection: connection.execute(
+                f"SELECT 1 FROM idempotency_keys WHERE {_KEY} AND request <> ? AND created_at > ?",  # noqa: S608
+                (*scope, request, born_after),
+            ).fetchone()
+        )
+        return found is not None
+
     async def renew(self, claims: Collection[Claim]) -> None:
         until = self._now() + int(LEASE_S * 1000)
         await self._database.write(
