@@ -13,7 +13,9 @@ from outlive.conversation.backends.sqlite_write import (
     INSERT_TEXTS,
     NEWEST,
     index_texts,
+    pack,
     place_of,
+    to_event,
 )
 from outlive.conversation.events import Event, NewEvent
 from outlive.conversation.log import Conversation
@@ -58,7 +60,7 @@ def _find_created(connection: sqlite3.Connection, conversation: ConversationId) 
         "WHERE place = (SELECT key << 32 | first_seq FROM conversations WHERE id = ?)",
         (conversation,),
     ).fetchone()
-    return None if row is None else Event._make(row)
+    return None if row is None else to_event(row)
 
 
 def _insert(connection: sqlite3.Connection, conversation: ConversationId, created: NewEvent, actor: str) -> Event:
@@ -78,7 +80,8 @@ def _insert(connection: sqlite3.Connection, conversation: ConversationId, create
         [(key, *segment) for segment in shared],
     )
     event = created_event(seq, created, actor)
-    connection.execute(INSERT_EVENTS, (key, *event, None, None))
+    stored = event._replace(data_json=pack(event.data_json))  # type: ignore[arg-type]  # only a row
+    connection.execute(INSERT_EVENTS, (key, *stored, None, None))
     if words := words_of(data.title or ""):
         connection.execute(INSERT_TEXTS, (place_of(key, seq), " ".join(words)))
     return event

@@ -12,7 +12,14 @@ import orjson
 from outlive.base import ConversationId, NotFoundError
 from outlive.conversation.backends.group import Done, GroupCommitter, Results
 from outlive.conversation.backends.lineage import Segment
-from outlive.conversation.backends.sqlite_write import EVENT_COLUMNS, INSERT_EVENTS, NEWEST, SqliteWriter, place_of
+from outlive.conversation.backends.sqlite_write import (
+    EVENT_COLUMNS,
+    INSERT_EVENTS,
+    NEWEST,
+    SqliteWriter,
+    place_of,
+    to_event,
+)
 from outlive.conversation.events import SEQ_MAX, Event
 from outlive.conversation.log import READ_CHARACTERS, READ_LIMIT, Append, Appended, OpenAttempt
 from outlive.storage.migrate import read_migrations
@@ -58,7 +65,7 @@ def segments_of(connection: sqlite3.Connection, conversation: ConversationId) ->
 def _take(rows: sqlite3.Cursor, into: list[Event]) -> bool:
     """Take rows until there are none, or enough text was read: then False."""
     characters = 0
-    while some := [Event._make(row) for row in rows.fetchmany(_ROWS_AT_ONCE)]:
+    while some := [to_event(row) for row in rows.fetchmany(_ROWS_AT_ONCE)]:
         into += some
         characters += sum([len(event.data_json) for event in some])
         if characters > READ_CHARACTERS:

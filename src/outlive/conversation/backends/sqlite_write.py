@@ -1,6 +1,8 @@
 """How a group of appends is written to SQLite: what is looked up, what is remembered, and in which rows it ends."""
 
 import sqlite3
+import zlib
+from typing import Any
 
 from outlive.base import CrashPoint, reach
 from outlive.conversation.append import Known, LastAttempt, Plan, Summary
@@ -40,7 +42,7 @@ _FIELD_CASES = " ".join(f"WHEN '{type}' THEN '$.{field}'" for type, field in TEX
 _UNINDEXED = f"""
 FROM unindexed u JOIN events e
 ON e.place BETWEEN u.conversation << 32 | u.from_seq AND u.conversation << 32 | 4294967295
-WHERE e.type IN ({", ".join(f"'{type}'" for type in TEXT_FIELDS)}) AND e.blob IS NULL
+WHERE e.type IN ({", ".join(f"'{type}'" for type in TEXT_FIELDS)}) AND e.blob IS NULL AND typeof(e.data) = 'text'
 """
 # Of plain ASCII without escapes SQLite takes the text out itself, and its tokenizer makes the same words of it as
 # `words_of`, in a fraction of the time. Other payloads are read.
@@ -67,7 +69,24 @@ UPDATE attempts SET end_seq = ?2, status = 'abandoned'
 WHERE start BETWEEN ?1 << 32 AND ?1 << 32 | ?2 AND end_seq IS NULL
 """
 
+_DATA = 1 + Event._fields.index("data_json")  # in an `EventRow`, which begins with the key
 _UNINDEXED_LIMIT = 256  # texts that wait for their index
+
+
+_PACKED_ABOVE = 4_096  # characters of a payload: what is longer is compressed, since SQLite fills whole pages with it
+
+
+def pack(data_json: str) -> str | bytes:
+    """A payload as it is stored."""
+    return data_json if len(data_json) <= _PACKED_ABOVE else zlib.compress(data_json.encode(), 1)
+
+
+def to_event(row: tuple[Any, ...]) -> Event:
+    """An event from the columns `EVENT_COLUMNS`."""
+    event = Event._make(row)
+    if isinstance(event.data_json, bytes):
+        return event._replace(data_json=zlib.decompress(event.data_json).decode())
+    return event
 
 
 def place_of(key: int, seq: int) -> int:
@@ -131,7 +150,10 @@ class SqliteWriter:
             return None
         into, results = planned
         if into.events:
-            connection.executemany(INSERT_EVENTS, event_rows(into))
+            rows = event_rows(into)
+            for row in rows:
+                row[_DATA] = pack(row[_DATA])
+            connection.executemany(INSERT_EVENTS, rows)
             self._write_texts(connection, into)
             _write_attempts(connection, into)
             archived = [(new.at, key) for key, _, new, _ in into.events if new.type == "conversation.archived"]
@@ -150,7 +172,7 @@ class SqliteWriter:
         for key, _, new, event in into.events:
             if new.type not in TEXT_FIELDS:
                 continue
-            if event.blob is not None:  # its text will not be here to be read
+            if event.blob is not None or len(event.data_json) > _PACKED_ABOVE:  # SQLite cannot read its text later
                 words = words_of(text_of(new.data) or "")
                 connection.execute(INSERT_TEXTS, (place_of(key, event.seq), " ".join(words)))
                 continue
@@ -174,7 +196,7 @@ def _read_known(connection: sqlite3.Connection, appends: list[Append], into: Kno
             into.summaries[append.conversation] = Summary(*row[:7])
         if place is not None:
             rows = connection.execute(_SELECT_BATCH, (place,))
-            into.batches[append.conversation, append.key] = [Event._make(row) for row in rows]
+            into.batches[append.conversation, append.key] = [to_event(row) for row in rows]
         if (writer := append.writer) is not None:
             last = connection.execute(_SELECT_LAST_ATTEMPT, (key, writer.step)).fetchone()
             if last is not None:
