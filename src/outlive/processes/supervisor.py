@@ -158,7 +158,6 @@ class Supervisor:
         self._work = anyio.CancelScope()
         self._record = record
         self._is_recorded = False
-        self._was_ready = False
 
     async def run(self) -> None:
         self._write_record()
@@ -282,15 +281,13 @@ class Supervisor:
     # ── all of them ──
 
     async def _watch_ready(self, life: Life) -> None:
-        """Note when what was started is ready; the first time, say so."""
+        """Note when what was started is ready, and say so."""
         while True:
             if (await anyio.to_thread.run_sync(self._probe, abandon_on_cancel=True)).is_ready:
                 break
             await anyio.sleep(_PROBE_EVERY_S)
         life.is_ready = True
-        if not self._was_ready:
-            self._was_ready = True
-            self._tell(Notice("ready", f"ready at {self._url}", {"url": self._url, "pid": self._record.pid}))
+        self._tell(Notice("ready", f"ready at {self._url}", {"url": self._url, "pid": self._record.pid}))
 
     def _probe(self) -> Health:
         # The file is written by the API that we started, which listens on the socket that we hold.
