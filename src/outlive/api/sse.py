@@ -83,13 +83,17 @@ class EventStream(Response):
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._watch_client, receive, send, _connection_of(scope), group.cancel_scope)
                     group.start_soon(self._watch_server, group.cancel_scope)
-                    await self._show(following, send)
-                    group.cancel_scope.cancel()
+                    # A task of its own: it is woken for every frame, and here that would go through all layers above.
+                    group.start_soon(self._show_until_the_end, following, send, group.cancel_scope)
             with anyio.move_on_after(_LAST_WORD_S):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             state.followers -= 1
             state.metrics.followers.dec()
+
+    async def _show_until_the_end(self, following: Following, send: Send, scope: anyio.CancelScope) -> None:
+        await self._show(following, send)
+        scope.cancel()
 
     async def _show(self, following: Following, send: Send) -> None:
         """Frames, until cancelled or until the log cannot be read."""
