@@ -29,11 +29,13 @@ from outlive.processes.listen import (
     allowed_hosts,
     check_address,
     check_certificate,
+    client_url,
     is_loopback,
     listen,
     url_of,
 )
 from outlive.processes.logs import log_to_stderr
+from outlive.processes.record import is_locked
 from outlive.wiring.build import Parts, keep_broker, open_parts
 from outlive.wiring.settings import Settings, prepare_home
 
@@ -53,7 +55,12 @@ def main(settings: Settings, listen_fd: int | None = None, lifeline_fd: int | No
     listener = socket.socket(fileno=listen_fd) if listen_fd is not None else listen(settings.api)
     try:
         token = settings.api.token.get_secret_value() if settings.api.token else None
-        endpoint = publish(settings.endpoint_path, settings.run_path, url_of(settings.api, listener), token)
+        url = client_url(settings.api, url_of(settings.api, listener))
+        # Started by hand beside a stack, we are only a guest: clients go on using the stack's address.
+        is_guest = listen_fd is None and is_locked(settings.run_path)
+        endpoint = publish(settings.endpoint_path, settings.run_path, url, token, keeps_address=is_guest)
+        if is_guest:
+            _log.warning("a stack of this home runs: endpoint.json keeps its address", extra={"url": url})
         anyio.run(partial(_run, settings, listener, endpoint, lifeline_fd), backend_options={"use_uvloop": True})
     finally:
         listener.close()

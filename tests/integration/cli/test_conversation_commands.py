@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +272,25 @@ async def test_a_terminal_takes_back_the_text_of_a_dead_attempt(running: Home) -
         assert "\x1b[2K" in between
     finally:
         terminal.close()
+
+
+@pytest.mark.parametrize("command", [("list",), ("list", "--json"), ("status",), ("--help",)])
+def test_a_reader_that_does_not_wait_makes_no_noise(running: Home, command: tuple[str, ...]) -> None:
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    try:
+        result = subprocess.run(
+            [*COMMAND, *command],
+            env=running.environment,
+            stdout=write_fd,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(write_fd)
+    assert (result.returncode in (0, 141), result.stderr) == (True, b"")
+
+
+def test_the_version_is_told(running: Home) -> None:
+    assert done(running, "--version") == f"outlive {version('outlive')}"

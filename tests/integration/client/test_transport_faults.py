@@ -4,6 +4,8 @@ import json
 import time
 from collections.abc import Callable
 
+import anyio
+import anyio.abc
 import pytest
 
 from integration.client.scripted import Reply, Request, answer, problem, scripted
@@ -123,6 +125,23 @@ async def test_nobody_listening_is_said_with_what_to_do(free_port: int) -> None:
         with pytest.raises(UnavailableError, match="outlive up"):
             await client.conversations.list()
         assert time.monotonic() - started < 2.0
+
+
+async def test_a_server_without_tls_is_not_taken_for_nobody() -> None:
+    async def answer_in_the_clear(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, answer_in_the_clear)
+        async with AsyncClient(f"https://127.0.0.1:{port}", "t") as client:
+            with pytest.raises(UnavailableError, match="Does it speak HTTPS") as caught:
+                await client.conversations.list()
+        group.cancel_scope.cancel()
+    assert caught.value.code == "api.untrusted"
 
 
 async def test_the_servers_retry_after_is_honoured() -> None:

@@ -80,6 +80,25 @@ def test_tls_works_with_a_certificate_of_ones_own(home: Home, tmp_path: Path) ->
         urllib.request.urlopen(url + "/readyz", timeout=10)
     assert home.run("status").returncode == 0  # knows the certificate from the record
     assert home.run("list", SSL_CERT_FILE=str(cert)).returncode == 0
+    untrusting = home.run("list", "--json")
+    assert untrusting.returncode == 5
+    assert json.loads(untrusting.stdout)["code"] == "api.untrusted"
+    assert "SSL_CERT_FILE" in untrusting.stderr
+    assert "outlive up" not in untrusting.stderr
+
+
+def test_with_tls_clients_are_told_the_name_that_the_certificate_is_for(home: Home, tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    url = home.up("--tls-cert", str(cert), "--tls-key", str(key), OUTLIVE_API__ALLOWED_HOSTS='["outlive.test"]')["url"]
+    assert url.startswith("https://127.0.0.1:")  # the supervisor's own question needs no name
+    assert home.endpoint["url"] == url.replace("127.0.0.1", "outlive.test")
+    doctor = home.run(
+        "doctor",
+        OUTLIVE_API__ALLOWED_HOSTS='["outlive.test"]',
+        OUTLIVE_API__TLS_CERT=str(cert),
+        OUTLIVE_API__TLS_KEY=str(key),
+    )
+    assert doctor.returncode == 0, doctor.stdout
 
 
 def _start_api(home: Home, log: Path) -> "subprocess.Popen[bytes]":
