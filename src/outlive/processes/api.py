@@ -8,6 +8,7 @@ ended.
 
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -20,7 +21,7 @@ import anyio
 import anyio.abc
 import uvicorn
 
-from outlive.api import ApiParts, create_app
+from outlive.api import FOLLOWERS_LIMIT, ApiParts, create_app
 from outlive.processes.endpoint import Endpoint, publish
 from outlive.processes.http_protocol import ProblemProtocol
 from outlive.processes.lifeline import wait_for_end
@@ -42,6 +43,8 @@ from outlive.wiring.settings import Settings, prepare_home
 GRACE_S = 5  # for requests that are under way when the end comes
 HANG_S = 9.0  # from the first word of the end to the last; then the process is ended as it is
 
+_OTHER_DESCRIPTORS = 256  # for databases, files and requests
+
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +52,7 @@ def main(settings: Settings, listen_fd: int | None = None, lifeline_fd: int | No
     """Serve until SIGTERM, SIGINT or the end of the lifeline. The descriptors are those a supervisor passes on."""
     os.umask(0o077)
     log_to_stderr()
+    followers_limit = _make_room_for_followers()
     check_address(settings.api)
     check_certificate(settings.api)
     prepare_home(settings)
@@ -61,37 +65,58 @@ def main(settings: Settings, listen_fd: int | None = None, lifeline_fd: int | No
         endpoint = publish(settings.endpoint_path, settings.run_path, url, token, keeps_address=is_guest)
         if is_guest:
             _log.warning("a stack of this home runs: endpoint.json keeps its address", extra={"url": url})
-        anyio.run(partial(_run, settings, listener, endpoint, lifeline_fd), backend_options={"use_uvloop": True})
+        run = partial(_run, settings, listener, endpoint, lifeline_fd, followers_limit)
+        anyio.run(run, backend_options={"use_uvloop": True})
     finally:
         listener.close()
 
 
-async def _run(settings: Settings, listener: socket.socket, endpoint: Endpoint, lifeline_fd: int | None) -> None:
+def _make_room_for_followers() -> int:
+    """How many followers there may be: each holds a descriptor, and other things need some too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError) as error:
+            _log.warning("the limit of open files stays at %d: %s", soft, error)
+    if soft == resource.RLIM_INFINITY or soft >= FOLLOWERS_LIMIT + _OTHER_DESCRIPTORS:
+        return FOLLOWERS_LIMIT
+    limit = max(1, soft - _OTHER_DESCRIPTORS)
+    _log.warning("at most %d open files: only %d followers instead of %d", soft, limit, FOLLOWERS_LIMIT)
+    return limit
+
+
+async def _run(
+    settings: Settings, listener: socket.socket, endpoint: Endpoint, lifeline_fd: int | None, followers_limit: int
+) -> None:
     async with anyio.create_task_group() as watchers:
         serving = _Serving()
         await watchers.start(_watch_signals, serving)
         if lifeline_fd is not None:
             watchers.start_soon(_watch_lifeline, lifeline_fd, serving)
         with serving.scope:
-            await _serve(settings, listener, endpoint, serving)
+            await _serve(settings, listener, endpoint, serving, followers_limit)
         watchers.cancel_scope.cancel()
     _log.info("stopped")
 
 
-async def _serve(settings: Settings, listener: socket.socket, endpoint: Endpoint, serving: "_Serving") -> None:
+async def _serve(
+    settings: Settings, listener: socket.socket, endpoint: Endpoint, serving: "_Serving", followers_limit: int
+) -> None:
     async with anyio.create_task_group() as background:
         if settings.has_local_feed:
             await background.start(keep_broker, settings)
         async with open_parts(settings) as parts:
             await parts.principals.ensure_owner(endpoint.token)
-            app = create_app(_api_parts(settings, parts, serving.closing))
+            app = create_app(_api_parts(settings, parts, serving.closing, followers_limit))
             serving.server = _Server(_config(settings, app))
             _log.info("serving", extra={"url": endpoint.url, "home": str(settings.home)})
             await serving.server.serve([listener])
         background.cancel_scope.cancel()
 
 
-def _api_parts(settings: Settings, parts: Parts, closing: anyio.Event) -> ApiParts:
+def _api_parts(settings: Settings, parts: Parts, closing: anyio.Event, followers_limit: int) -> ApiParts:
     return ApiParts(
         conversations=parts.conversations,
         principals=parts.principals,
@@ -101,6 +126,7 @@ def _api_parts(settings: Settings, parts: Parts, closing: anyio.Event) -> ApiPar
         is_loopback=is_loopback(settings.api.host),
         readiness=parts.readiness,
         closing=closing,
+        followers_limit=followers_limit,
     )
 
 
