@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from outlive.wiring.settings import Home as OutliveHome
 
 # A supervisor that has the lock, and takes its time to say so in the record.
 SLOW = """
-import os, sys, time
+import os, signal, sys
 from pathlib import Path
 from outlive.processes import proc
 from outlive.processes.record import StackRecord, hold_lock, write_record
@@ -29,7 +30,7 @@ with hold_lock(run_path):
     sys.stdin.readline()
     me = proc.find(os.getpid())
     write_record(run_path, StackRecord(me.pid, me.started, me.boot, None, None))
-    time.sleep(60)
+    signal.pause()
 """
 
 
@@ -86,14 +87,26 @@ def test_down_waits_for_a_start_that_has_the_lock_but_is_not_recorded_yet(home: 
     assert read_record(run_path) is None
 
 
-def test_the_record_is_there_before_the_socket_is_bound(home: Home) -> None:
-    with home.start("up") as up:
-        record = home.path / "run" / "supervisor.json"
-        eventually_sync(record.exists, within_s=30)
-        os.kill(up.pid, signal.SIGTERM)  # what `down` sends, in the middle of a start
-        up.wait(20)
-    assert home.run("down").returncode == 0
-    assert not record.exists()
+def test_a_start_is_recorded_before_it_ends_what_the_last_run_left(home: Home) -> None:
+    run_path = home.path / "run"
+    run_path.mkdir(parents=True, mode=0o700)
+    with _sleeper() as orphan:
+        try:
+            left = _found(orphan.pid)
+            killed = StackRecord(left.pid, left.started - 1, left.boot, None, None)  # nobody is that
+            write_record(run_path, replace(killed, children=(ChildRecord("api", left.pid, left.started, 0),)))
+            os.kill(orphan.pid, signal.SIGSTOP)  # it does not end before we let it
+            with home.start("up") as up:
+                eventually_sync(lambda: home.record["pid"] == up.pid, 30)
+                assert home.record["url"] is None
+                assert home.api_pid() == orphan.pid  # whoever comes next would have to end it
+                os.kill(orphan.pid, signal.SIGCONT)
+                assert orphan.wait(20) == -signal.SIGTERM
+                eventually_sync(lambda: bool(home.record["url"]), 30)
+                up.terminate()
+                assert up.wait(30) == 0
+        finally:
+            orphan.kill()
 
 
 def test_down_ends_no_child_of_a_newer_stack(home: Home) -> None:
