@@ -28,6 +28,9 @@ class Notes:
     async def claim(self, scope: KeyScope, request: bytes) -> Claim | Answer:
         return Claim(scope, OPERATION, f"holder of {scope.key}")
 
+    async def stands_for_other(self, scope: KeyScope, request: bytes) -> bool:
+        return False
+
     async def renew(self, claims: Collection[Claim]) -> None:
         self.notes += [f"renewed {claim.scope.key}" for claim in claims]
         if self.is_away:
