@@ -33,5 +33,5 @@ lock: ## write the locked requirements again (UPGRADE=1: move every pin)
 	@scripts/setup dev
 	@scripts/lock
 
-clean: ## remove what set-up and tests made here (never $$OUTLIVE_HOME)
+clean: ## remove what set-up and tests made here (never the data under OUTLIVE_HOME)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

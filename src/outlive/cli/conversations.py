@@ -187,7 +187,11 @@ def follow(
     ] = None,
     no_deltas: Annotated[bool, typer.Option("--no-deltas", help="Leave out live output: only what is final.")] = False,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Leave when all was shown and no turn is open.")
+        bool,
+        typer.Option(
+            "--until-idle",
+            help="Leave when all was shown and no turn is open (a message that nobody answered keeps its turn open).",
+        ),
     ] = False,
     json: Json = False,
 ) -> None:

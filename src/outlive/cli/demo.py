@@ -61,7 +61,7 @@ def demo(
         if json:
             print_json({**outcome._asdict(), "url": endpoint.url})
         else:
-            _conclude(outcome, settings, started)
+            _conclude(outcome, settings, started, is_leaving=exit and not started.was_running)
         if not outcome.is_identical:
             raise typer.Exit(FAILED)
         if not exit and not started.was_running:
@@ -149,7 +149,7 @@ def _ends_like_ctrl_c() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _conclude(outcome: "Outcome", settings: "Settings", started: "Started") -> None:
+def _conclude(outcome: "Outcome", settings: "Settings", started: "Started", *, is_leaving: bool) -> None:
     if outcome.is_identical:
         said = (
             f"A, B and the server: identical, {outcome.items} items each. B missed nothing and was told nothing twice."
@@ -157,10 +157,12 @@ def _conclude(outcome: "Outcome", settings: "Settings", started: "Started") -> N
     else:
         said = "A, B and the server DIFFER. This must not happen: please report it."
     command = _command(settings)
+    again = f"  {command} up --detach\n" if is_leaving else ""  # for the stack is about to be stopped
     print(
         f"\n==> {said}\n\n"
         f"API: {started.url}   (token: {settings.endpoint_path})\n"
         f"Go on with:\n"
+        f"{again}"
         f"  {command} list\n"
         f"  {command} show {outcome.conversation}\n"
         f'  {command} send {outcome.conversation} "Hello"\n'

@@ -195,7 +195,8 @@ def kill(process: anyio.abc.Process) -> None:
 
 
 def _open_log(environment: dict[str, str]) -> BinaryIO:
-    return Path(environment["OUTLIVE_HOME"], "logs", "demo.log").open("ab")
+    path = Path(environment["OUTLIVE_HOME"], "logs", "demo.log")
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 async def tell_story(stage: Stage, home: Path, url: str, token: str) -> Outcome:
