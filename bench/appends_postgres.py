@@ -20,7 +20,7 @@ TITLE = "Appends, PostgreSQL"
 WHAT = (
     "As above, in a private PostgreSQL with fsync on. The bare loop is asyncpg over one connection: one prepared "
     "INSERT of the same row into the same table per transaction, synchronous_commit on. Outlive's one writer "
-    "needs two round trips for an append: one to look (head, double, fence), one to write if nothing has moved."
+    "takes one round trip for an append of what it remembers (the statement compares the head), else one more to look."
 )
 _INSERT = """
 INSERT INTO events (conversation, seq, id, turn, step, attempt, type, v, at, actor, data, blob, batch, batch_size)
