@@ -1,6 +1,7 @@
 """Which process is meant: a pid and the moment it started, so that a pid used again is never mistaken for the old one.
 
-Reads `/proc`. A process that has ended but was not yet collected by its parent (a zombie) counts as gone.
+Reads `/proc`. A process that has ended but was not yet collected by its parent (a zombie) counts as gone, though only
+with its last thread: its first one may be a zombie while another still holds the open files, a listening socket say.
 """
 
 import os
@@ -32,7 +33,7 @@ def find(pid: int) -> Process | None:
         return None
     # The name of the program comes in parentheses and may hold anything, spaces and parentheses included.
     fields = stat[stat.rindex(")") + 2 :].split()
-    if fields[0] in ("Z", "X"):
+    if fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1):
         return None
     return Process(pid, int(fields[19]), boot_id())
 

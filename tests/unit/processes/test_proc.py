@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from eventually import eventually_sync
 from outlive.processes import proc
@@ -43,6 +44,22 @@ def test_one_that_ended_but_was_not_collected_is_gone() -> None:
         assert not proc.is_alive(found)  # still a zombie here: nobody has waited for it
         assert not proc.send(found, signal.SIGTERM)
         assert child.wait(10) == -signal.SIGTERM
+
+
+def test_one_whose_first_thread_ended_is_alive_until_its_last_has() -> None:
+    code = (
+        "import ctypes, sys, threading; threading.Thread(target=sys.stdin.read).start();"
+        "print(flush=True); ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        eventually_sync(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text())
+        found = proc.find(child.pid)
+        assert found is not None
+        assert proc.is_alive(found)
+        assert proc.send(found, signal.SIGKILL)
+        assert proc.wait_gone([found], 10.0)
 
 
 def test_one_that_ignores_the_polite_signal_is_killed() -> None:
