@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -124,6 +124,59 @@ class SupervisorSettings(_Section):
     log_bytes: int = Field(10_000_000, ge=10_000, description="Size at which a log file is moved aside (one is kept).")
 
 
+class TemporalSettings(_Section):
+    address: str | None = Field(
+        None,
+        pattern=r"^[^\s/]+:\d{1,5}$",
+        description="`host:port` of a Temporal cluster. Not given: `outlive up` runs a server of its own.",
+    )
+    namespace: str = Field("default", min_length=1, description="Temporal namespace.")
+    tls: bool = Field(False, description="Speak TLS with the cluster. A certificate or an API key turns it on too.")
+    tls_ca: AbsolutePath | None = Field(None, description="Authorities that vouch for the cluster (PEM).")
+    tls_cert: AbsolutePath | None = Field(None, description="Our certificate towards the cluster (PEM).")
+    tls_key: AbsolutePath | None = Field(None, description="Private key of our certificate (PEM).")
+    tls_server_name: str | None = Field(None, description="Name in the cluster's certificate, if not the address's.")
+    api_key: SecretStr | None = Field(None, min_length=1, description="API key of the cluster.")
+    connect_within_s: float = Field(30.0, gt=0, description="Seconds in which Temporal has to answer a process.")
+    port: int = Field(
+        0, ge=0, le=65535, description="Loopback port of the server that `outlive up` runs; 0 takes a free one."
+    )
+
+    @model_validator(mode="after")
+    def _pair(self) -> "TemporalSettings":
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: set both, or none")
+        return self
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.address is None
+
+    @property
+    def has_tls(self) -> bool:
+        return self.tls or self.tls_ca is not None or self.tls_cert is not None or self.api_key is not None
+
+
+class WorkerSettings(_Section):
+    activities: int = Field(100, ge=1, description="Activities that a worker runs at the same time.")
+    workflow_tasks: int = Field(100, ge=2, description="Workflow tasks that a worker runs at the same time.")
+    cached_workflows: int = Field(1000, ge=0, description="Workflows that a worker keeps in memory between tasks.")
+    grace_s: float = Field(5.0, ge=0, le=8, description="Seconds that activities have to end in when a worker stops.")
+
+
+class NodeSettings(_Section):
+    path: AbsolutePath | None = Field(None, description="Folder of the node's own state; by default `node` under home.")
+
+
+class MachineSettings(_Section):
+    enabled: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether this host runs machines: `auto` if it can (root, and runsc is installed), `on` refuses to "
+        "start if it cannot.",
+    )
+    runsc: str = Field("runsc", min_length=1, description="Name or path of gVisor's runsc.")
+
+
 class Places:
     """Where things are under home. Nothing else puts a path together."""
 
@@ -144,6 +197,16 @@ class Places:
     @property
     def feed_socket_path(self) -> Path:
         return self.run_path / "feed.sock"
+
+    @property
+    def temporal_path(self) -> Path:
+        """Folder of the embedded Temporal server's database."""
+        return self.home / "temporal"
+
+    @property
+    def temporal_address_path(self) -> Path:
+        """Says where the embedded Temporal server is while a stack runs."""
+        return self.run_path / "temporal.address"
 
 
 @dataclass(frozen=True)
@@ -167,6 +230,10 @@ class Settings(Places, BaseSettings):
     feed: FeedSettings = FeedSettings()
     objects: ObjectSettings = ObjectSettings()
     supervisor: SupervisorSettings = SupervisorSettings()
+    temporal: TemporalSettings = TemporalSettings()
+    worker: WorkerSettings = WorkerSettings()
+    node: NodeSettings = NodeSettings()
+    machines: MachineSettings = MachineSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -188,6 +255,11 @@ class Settings(Places, BaseSettings):
     def objects_path(self) -> Path | None:
         """The folder of the object store, if it is a folder."""
         return self._path_of(self.objects.url, "file", self.home / "objects")
+
+    @property
+    def node_path(self) -> Path:
+        """The folder of the node's own state."""
+        return self.node.path or self.home / "node"
 
     @property
     def has_local_feed(self) -> bool:

@@ -1,0 +1,150 @@
+"""From settings to a Temporal client and to workers. The only place that says how we talk to Temporal.
+
+Rule 1: every connection has a deadline, and what goes wrong is one of our errors.
+Rule 2: workflows run without Temporal's sandbox (it costs 17 times the memory); that they are deterministic is held by
+        the import contracts and the replay tests.
+The embedded server's address is in a file under home that the supervisor writes; see `processes/temporal.py`.
+"""
+
+import ipaddress
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import GrpcCompression, RPCError, TLSConfig
+from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker
+
+from outlive.base import InvalidError, UnavailableError
+from outlive.wiring.settings import Places, Settings, TemporalSettings
+
+_STICKY_S = 2.0  # that a task waits for the worker that has its workflow in memory: how long a killed worker is missed
+_TRY_WITHIN_S = 5.0
+_RETRY_EVERY_S = 0.05
+
+
+def read_temporal_address(home: Places) -> str | None:
+    """Where the embedded server of this home is; None if no stack runs here."""
+    try:
+        return home.temporal_address_path.read_text(encoding="utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+async def connect_temporal(settings: Settings, within_s: float | None = None) -> Client:
+    """A client that has reached the server, within `within_s` (by default `temporal.connect_within_s`). Raises
+    `unavailable` if there is none."""
+    within_s = settings.temporal.connect_within_s if within_s is None else within_s
+    trouble = "no stack runs here"
+    with anyio.move_on_after(within_s):
+        while True:
+            address = settings.temporal.address or await anyio.to_thread.run_sync(read_temporal_address, settings)
+            if address is not None:
+                try:
+                    with anyio.fail_after(_TRY_WITHIN_S):
+                        return await _connect(settings.temporal, address)
+                except (RuntimeError, RPCError) as error:  # the SDK has no class of its own for a failed connection
+                    trouble = f"{address}: {_first_line(error)}"
+                except TimeoutError:
+                    trouble = f"{address}: no answer within {_TRY_WITHIN_S:g} s"
+            await anyio.sleep(_RETRY_EVERY_S)
+    raise UnavailableError(
+        "temporal.away", f"Temporal does not answer ({trouble}). {_advice(settings.temporal)}", within_s=within_s
+    )
+
+
+async def connect_temporal_lazily(settings: Settings) -> Client | None:
+    """A client that connects when it is first used: for a process that has to serve also while Temporal is away. None
+    if nobody knows an address yet."""
+    address = settings.temporal.address or await anyio.to_thread.run_sync(read_temporal_address, settings)
+    return await _connect(settings.temporal, address, lazy=True) if address is not None else None
+
+
+async def _connect(settings: TemporalSettings, address: str, *, lazy: bool = False) -> Client:
+    is_near = _is_loopback(address)
+    return await Client.connect(
+        address,
+        namespace=settings.namespace,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        tls=await anyio.to_thread.run_sync(_tls, settings),
+        data_converter=pydantic_data_converter,
+        identity=f"{os.uname().nodename}/{os.getpid()}",
+        connect_timeout=timedelta(seconds=_TRY_WITHIN_S),
+        # On loopback a byte costs less than packing it.
+        grpc_compression=GrpcCompression.NONE if is_near else GrpcCompression.GZIP,
+        lazy=lazy,
+    )
+
+
+def make_worker(
+    client: Client,
+    task_queue: str,
+    settings: Settings,
+    *,
+    workflows: Sequence[type] = (),
+    activities: Sequence[Callable[..., Any]] = (),
+) -> Worker:
+    """A worker of one queue, with the options of the house. Whoever runs it owns it: `run`, then `shutdown`."""
+    given = settings.worker
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=workflows,
+        activities=activities,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        max_cached_workflows=given.cached_workflows,
+        max_concurrent_activities=given.activities,
+        max_concurrent_workflow_tasks=given.workflow_tasks,
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=_STICKY_S),
+        # A heartbeat that is late by the default of 30 s is no sign of life.
+        max_heartbeat_throttle_interval=timedelta(seconds=2),
+        default_heartbeat_throttle_interval=timedelta(seconds=1),
+        graceful_shutdown_timeout=timedelta(seconds=given.grace_s),
+    )
+
+
+def _tls(settings: TemporalSettings) -> TLSConfig | bool:
+    if not settings.has_tls:
+        return False
+    return TLSConfig(
+        server_root_ca_cert=_read(settings.tls_ca, "tls_ca"),
+        client_cert=_read(settings.tls_cert, "tls_cert"),
+        client_private_key=_read(settings.tls_key, "tls_key"),
+        domain=settings.tls_server_name,
+    )
+
+
+def _read(path: Path | None, name: str) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidError(
+            "temporal.unreadable", f"{str(path)!r} (temporal.{name}) cannot be read: {error.strerror}."
+        ) from None
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _advice(settings: TemporalSettings) -> str:
+    if settings.is_embedded:
+        return "Start the stack with: outlive up. If it runs, see logs/temporal.log under home."
+    return "Check the settings temporal.address, temporal.namespace and its TLS."
