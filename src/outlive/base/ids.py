@@ -18,6 +18,11 @@ StepId = NewType("StepId", str)
 EffectId = NewType("EffectId", str)
 PrincipalId = NewType("PrincipalId", str)
 OperationId = NewType("OperationId", str)
+MachineId = NewType("MachineId", str)
+CheckpointId = NewType("CheckpointId", str)
+EnvironmentId = NewType("EnvironmentId", str)
+NodeId = NewType("NodeId", str)
+TerminalId = NewType("TerminalId", str)
 
 _SHAPE = re.compile(r"([a-z]{2,8})_([0-9a-f]{32})")
 
@@ -72,6 +77,26 @@ def new_principal_id() -> PrincipalId:
 
 def new_operation_id() -> OperationId:
     return OperationId(_make("op"))
+
+
+def new_machine_id() -> MachineId:
+    return MachineId(_make("mach"))
+
+
+def new_checkpoint_id() -> CheckpointId:
+    return CheckpointId(_make("ckpt"))
+
+
+def new_environment_id() -> EnvironmentId:
+    return EnvironmentId(_make("env"))
+
+
+def new_node_id() -> NodeId:
+    return NodeId(_make("node"))
+
+
+def new_terminal_id() -> TerminalId:
+    return TerminalId(_make("term"))
 
 
 def derive(prefix: str, operation: OperationId) -> str:

@@ -1,0 +1,145 @@
+"""The ports to what SQL knows about machines, their effects, their checkpoints and the nodes. No I/O here.
+
+Rule 1: a machine's record is changed by handing in a pure function (`lifecycle`), run inside one transaction on the row
+        as it is then: so no decision is made on something stale.
+Rule 2: an effect is begun only by the node and generation that the machine's record names at that moment. This, and
+        the same check when a checkpoint is made ready, is the fence: an old machine can neither run nor save anything.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, PrincipalId
+from outlive.machine.lifecycle import Change
+from outlive.machine.status import Checkpoint, Effect, Machine, MachineEvent, Node
+
+Decide = Callable[[Machine], Change]
+
+
+class MachineFilter(NamedTuple):
+    """None: any. Deleted ones and those in a warm pool are listed only when asked for."""
+
+    owner: PrincipalId | None = None
+    conversation: ConversationId | None = None
+    environment: str | None = None
+    node: NodeId | None = None
+    states: tuple[str, ...] | None = None  # None: all but deleted
+    is_warm: bool | None = False
+
+
+class MachineRecords(Protocol):
+    async def create(self, machine: Machine) -> Machine:
+        """Put a new record; one with this id that is there already is returned as it is."""
+        ...
+
+    async def get(self, machine: MachineId) -> Machine:
+        """`machine.unknown` (not_found) if there is none. Deleted ones are still told of."""
+        ...
+
+    async def list(self, chosen: MachineFilter, *, limit: int, before: MachineId | None = None) -> Sequence[Machine]:
+        """Newest first, those with an id below `before`."""
+        ...
+
+    async def change(self, machine: MachineId, decide: Decide) -> Machine:
+        """Run `decide` on the record inside one transaction, apply what it says, return what is there then. `decide`
+        is pure, may be run more than once, and refuses by raising. `revision` grows by one with every real change."""
+        ...
+
+    async def claim_warm(self, environment: str, decide: Decide) -> Machine | None:
+        """The same on some running warm machine of this environment that nobody else gets; None if there is none."""
+        ...
+
+    async def events(self, machine: MachineId, *, after: int, limit: int) -> Sequence[tuple[int, MachineEvent]]:
+        """The machine's own history, numbered from 1."""
+        ...
+
+
+class EffectBegin(NamedTuple):
+    """What `Effects.begin` found: the line of the journal, and whether it was written just now."""
+
+    effect: Effect
+    is_new: bool
+
+
+class Effects(Protocol):
+    async def begin(
+        self, machine: MachineId, effect: EffectId, *, node: NodeId, generation: int, digest: str, at: datetime
+    ) -> EffectBegin:
+        """Write that this command is about to be started, or return what is written under its id.
+        `machine.fenced` unless the machine's record names this node and generation and is running;
+        `effect.other_request` (conflict) if the id stands for another request."""
+        ...
+
+    async def find(self, machine: MachineId, effect: EffectId) -> Effect | None: ...
+
+    async def finish(self, effect: Effect) -> Effect:
+        """Write the result of one that was begun. The first result stays: a second one changes nothing and the
+        recorded one is returned."""
+        ...
+
+    async def list(self, machine: MachineId, *, after: int, limit: int) -> Sequence[Effect]:
+        """In the order they were begun, those with `n` above `after`."""
+        ...
+
+    async def mark(self, machine: MachineId) -> int:
+        """The `n` of the newest; 0 if there is none."""
+        ...
+
+    async def lose(
+        self, machine: MachineId, *, above: int, at: datetime, except_ids: Sequence[EffectId] = ()
+    ) -> Sequence[EffectId]:
+        """Those above this mark that were begun and have no result are `lost` from now on. Returns them."""
+        ...
+
+
+class Nodes(Protocol):
+    async def renew(self, node: Node, *, lease_s: float) -> Node:
+        """The node's heartbeat: says where it is and what it has room for, and extends its lease, reckoned by the
+        database's clock."""
+        ...
+
+    async def get(self, node: NodeId) -> Node:
+        """`node.unknown` (not_found) if there is none."""
+        ...
+
+    async def list(self) -> Sequence[Node]: ...
+
+    async def is_gone(self, node: NodeId, *, margin_s: float) -> bool:
+        """Whether its lease ended more than `margin_s` ago by the database's clock, or it was never there."""
+        ...
+
+    async def forget(self, node: NodeId) -> None: ...
+
+
+class CheckpointRecords(Protocol):
+    async def begin(self, checkpoint: Checkpoint, *, node: NodeId | None) -> Checkpoint:
+        """Write that it is being made; its parent, if it has one, is pinned until it is ready or given up.
+        With a node: refused (`machine.fenced`) unless the machine's record names that node and the checkpoint's
+        generation. `checkpoint.unknown` if the parent is not ready."""
+        ...
+
+    async def finish(self, checkpoint: Checkpoint, *, node: NodeId | None) -> Checkpoint:
+        """It is stored and verified: `ready`, with its packs. Fenced as `begin` is. Idempotent."""
+        ...
+
+    async def get(self, checkpoint: CheckpointId) -> Checkpoint:
+        """`checkpoint.unknown` (not_found) if there is none or it was deleted."""
+        ...
+
+    async def list(self, machine: MachineId) -> Sequence[Checkpoint]:
+        """Newest first, without deleted ones."""
+        ...
+
+    async def delete(self, checkpoint: CheckpointId) -> bool:
+        """Mark it deleted, unless something needs it: a machine (as its newest or its origin), one being made that has
+        it as parent, or an environment. Returns whether it was marked."""
+        ...
+
+    async def expire(self, now: datetime) -> Sequence[CheckpointId]:
+        """Those still `making` after their deadline were given up: mark them deleted. Returns them."""
+        ...
+
+    async def live_packs(self) -> tuple[frozenset[CheckpointId], frozenset[str]]:
+        """In one transaction: the checkpoints that are ready or being made, and every pack that a ready one needs."""
+        ...

@@ -1,0 +1,103 @@
+"""The port to the sandboxes of one host: what a machine runs in. Knows no records, no guests, no checkpoints' store.
+
+Rule 1: every call may be repeated and may find anything: half-made, running, dead, gone. `destroy` always ends with
+        nothing left: no process, no mount, no loop device, no cgroup, no directory.
+Rule 2: sandboxes outlive the process that started them; `find_all` finds them again, from the disk and the kernel alone.
+Rule 3: limits are read back from the kernel; a sandbox whose limits do not hold is destroyed (`sandbox.limits`).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from outlive.base import MachineId
+from outlive.machine.spec import Limits
+
+
+class SandboxPlan(NamedTuple):
+    """All that is needed to make one."""
+
+    machine: MachineId
+    generation: int
+    limits: Limits
+    layers: tuple[Path, ...]  # of the base, topmost first
+    runtime: Path  # what is at /.outlive in it
+    argv: tuple[str, ...]  # of PID 1
+    hostname: str
+    is_read_only: bool = False
+
+
+class Sandbox(NamedTuple):
+    """One that was prepared: its places. Made by `Sandboxes` alone."""
+
+    machine: MachineId
+    generation: int
+    path: Path  # the directory of this generation; all else is below
+    limits: Limits
+
+    @property
+    def host_path(self) -> Path:
+        """What the machine sees, read-only, at /run/outlive: the sockets it dials."""
+        return self.path / "host"
+
+    @property
+    def upper_path(self) -> Path:
+        """What differs from the base. Not to be touched while the sandbox runs."""
+        return self.path / "disk" / "upper"
+
+    @property
+    def image_path(self) -> Path:
+        """Where its memory is put by `save_memory`, and taken from by `restore`."""
+        return self.path / "image"
+
+
+SandboxState = Literal["prepared", "running", "paused", "frozen", "dead"]
+
+
+class Usage(NamedTuple):
+    memory_bytes: int
+    cpu_s: float  # since it was started
+    threads: int
+    disk_bytes: int
+
+
+class Sandboxes(Protocol):
+    async def prepare(self, plan: SandboxPlan) -> Sandbox:
+        """Directories, disk, mounts, bundle. Nothing runs yet; the upper may be filled."""
+        ...
+
+    async def start(self, sandbox: Sandbox) -> None:
+        """Boot it: PID 1 runs when this returns, and its limits were read back."""
+        ...
+
+    async def restore(self, sandbox: Sandbox) -> None:
+        """Start it from the memory at `image_path`. `sandbox.memory` (broken) if that cannot be."""
+        ...
+
+    async def pause(self, sandbox: Sandbox) -> None:
+        """Stop every process in it, for a moment, so that memory and filesystem belong together."""
+        ...
+
+    async def resume(self, sandbox: Sandbox) -> None: ...
+
+    async def save_memory(self, sandbox: Sandbox) -> None:
+        """Write the memory of a paused one to `image_path` (emptied first). It stays paused and whole, whatever
+        happens. `sandbox.memory` (broken) if it cannot be saved."""
+        ...
+
+    async def freeze(self, sandbox: Sandbox) -> None:
+        """Take every CPU away, from outside. No other call but `thaw`, `state`, `usage` and `destroy` may come before
+        `thaw`."""
+        ...
+
+    async def thaw(self, sandbox: Sandbox) -> None: ...
+
+    async def state(self, sandbox: Sandbox) -> SandboxState: ...
+
+    async def usage(self, sandbox: Sandbox) -> Usage: ...
+
+    async def destroy(self, sandbox: Sandbox) -> None: ...
+
+    async def find_all(self) -> Sequence[Sandbox]:
+        """Every one that has left anything here, whatever state it is in."""
+        ...

@@ -1,0 +1,144 @@
+"""What is known of a machine: one record, changed only through the pure functions of `lifecycle`.
+
+Rule 1: a record never says more than is known. `node` and `generation` are set before a sandbox is started, so that
+        whatever a crash leaves behind can be told from the one that counts.
+Rule 2: `generation` grows with every boot and every restore; nothing done in the name of an older one is recorded.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, PrincipalId
+from outlive.machine.spec import MachineSpec
+
+State = Literal["starting", "running", "paused", "hibernated", "lost", "deleted"]
+Desired = Literal["running", "paused", "hibernated", "deleted"]
+
+
+class Machine(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: MachineId
+    name: str | None = None
+    owner: PrincipalId
+    conversation: ConversationId | None = None
+    environment: str
+    spec: MachineSpec
+    desired: Desired = "running"
+    state: State = "starting"
+    node: NodeId | None = None  # where it is, or is being made
+    generation: int = 0
+    is_booting: bool = False  # this generation was begun and has not said that it is up
+    origin: CheckpointId | None = None  # what it was born from (a fork, an environment); None: its base
+    checkpoint: CheckpointId | None = None  # the newest one of its own
+    checkpoints_wanted: int = 0
+    checkpoints_made: int = 0
+    is_memory_doubtful: bool = False  # the newest checkpoint's memory could not be restored: boot from its filesystem
+    is_warm: bool = False  # waits in the pool of its environment; nobody has it yet
+    reason: str | None = None  # why it is lost, or what went wrong last
+    created_at: datetime
+    changed_at: datetime
+    revision: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to be done for what is wanted."""
+        return self.state == self.desired and self.checkpoints_made >= self.checkpoints_wanted
+
+    @property
+    def is_on_node(self) -> bool:
+        """Whether some node may have a sandbox of it."""
+        return self.node is not None
+
+
+EventKind = Literal[
+    "created",
+    "booted",
+    "rebooted",  # memory was gone: a cold boot on the saved filesystem
+    "rolled_back",  # restored from a checkpoint older than its last effects
+    "checkpointed",
+    "hibernated",
+    "woken",
+    "paused",
+    "resumed",
+    "lost",
+    "failed",
+    "deleted",
+]
+
+
+class MachineEvent(BaseModel):
+    """One line of a machine's own history. `data` is small and plain."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: EventKind
+    at: datetime
+    generation: int
+    data: dict[str, Any] = {}
+
+
+EffectState = Literal["started", "finished", "timeout", "lost"]
+
+
+class Effect(BaseModel):
+    """The journal's line about one command: written before it is started, and again with its result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    machine: MachineId
+    id: EffectId
+    n: int  # dense per machine, from 1: the order in which they were begun
+    digest: str  # of the request: the same id with another request is refused
+    generation: int  # in which it was begun
+    state: EffectState
+    exit_code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    stdout_blob: str | None = None  # the whole of it in the object store, when it is longer than what is kept inline
+    stderr_blob: str | None = None
+    cut_bytes: int = 0  # printed beyond the bound, and gone
+    started_at: datetime
+    ended_at: datetime | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state != "started"
+
+
+class Node(BaseModel):
+    """A host that runs machines, as it describes itself with every heartbeat."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: NodeId
+    address: str  # where its HTTP is: `unix:/path` or `https://host:port`
+    lease_until: datetime  # by the database's own reckoning of the node's last word plus the lease
+    is_draining: bool = False
+    capacity: dict[str, float] = {}
+    started_at: datetime
+
+
+CheckpointState = Literal["making", "ready", "deleted"]
+
+
+class Checkpoint(BaseModel):
+    """What SQL knows of a checkpoint; all else is in its manifest, in the object store."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: CheckpointId
+    machine: MachineId
+    generation: int
+    parent: CheckpointId | None = None
+    state: CheckpointState = "making"
+    has_memory: bool = False
+    effects_mark: int = 0  # effects up to this `n` are in it; later ones are not
+    total_bytes: int = 0
+    new_bytes: int = 0
+    packs: tuple[str, ...] = ()  # every pack that it needs, also those of its ancestors
+    created_at: datetime
+    deadline_at: datetime  # a `making` one that is older was given up by whoever made it
