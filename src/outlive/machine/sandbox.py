@@ -2,7 +2,7 @@
 
 Rule 1: every call may be repeated and may find anything: half-made, running, dead, gone. `destroy` always ends with
         nothing left: no process, no mount, no loop device, no cgroup, no directory.
-Rule 2: sandboxes outlive the process that started them; `find_all` finds them again, from the disk and the kernel alone.
+Rule 2: sandboxes outlive the process that started them; `find_all` finds them again, from the disk and the kernel.
 Rule 3: limits are read back from the kernel; a sandbox whose limits do not hold is destroyed (`sandbox.limits`).
 """
 

@@ -1,0 +1,181 @@
+"""The front door to machines: what the API, the command and the loop ask for. Decides with `lifecycle`, acts by records
+and the settler; never talks to a sandbox.
+
+Callers coalesce: whatever many ask of one machine at once is written into its record, and one run of its workflow does
+it for all of them.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import anyio
+
+from outlive.base import (
+    CheckpointId,
+    Clock,
+    ConflictError,
+    ConversationId,
+    DeadlineError,
+    MachineId,
+    NotFoundError,
+    PrincipalId,
+)
+from outlive.machine import lifecycle
+from outlive.machine.lifecycle import Verb
+from outlive.machine.records import MachineRecords
+from outlive.machine.spec import MachineSpec
+from outlive.machine.status import Desired, Machine
+
+SETTLE_WITHIN_S = 300.0
+FORK_LIMIT = 32
+_RUNS = 4  # of the workflow: what is asked while one run ends is done by the next
+
+_REACHED: dict[Verb, Desired] = {
+    "pause": "paused",
+    "resume": "running",
+    "hibernate": "hibernated",
+    "wake": "running",
+    "exec": "running",
+    "delete": "deleted",
+}
+
+
+class Settler(Protocol):
+    async def settle(self, machine: MachineId) -> None:
+        """Have done what is wanted of this machine: joins a run that is under way, or starts one; returns when that
+        run is over. `unavailable` if there is nobody to do it."""
+        ...
+
+
+class MachineKeeper:
+    def __init__(self, machines: MachineRecords, settler: Settler, clock: Clock) -> None:
+        self._machines = machines
+        self._settler = settler
+        self._clock = clock
+
+    async def create(
+        self,
+        machine: MachineId,
+        *,
+        owner: PrincipalId,
+        environment: str,
+        spec: MachineSpec,
+        name: str | None = None,
+        conversation: ConversationId | None = None,
+        origin: CheckpointId | None = None,
+    ) -> Machine:
+        """A machine that is up. With an id that is there already: that one."""
+        now = self._clock.now()
+        made = await self._machines.create(
+            Machine(
+                id=machine,
+                owner=owner,
+                environment=environment,
+                spec=spec,
+                name=name,
+                conversation=conversation,
+                origin=origin,
+                created_at=now,
+                changed_at=now,
+            )
+        )
+        if made.state == "starting":
+            made = await self._settle(machine, "running")
+        return made
+
+    async def claim(
+        self, environment: str, *, owner: PrincipalId, name: str | None, conversation: ConversationId | None
+    ) -> Machine | None:
+        """A machine of this environment that was made beforehand and is up; None if there is none."""
+        now = self._clock.now()
+        fields = {"is_warm": False, "owner": owner, "name": name, "conversation": conversation, "changed_at": now}
+        return await self._machines.claim_warm(environment, lambda _: lifecycle.Change(fields))
+
+    async def get(self, machine: MachineId) -> Machine:
+        """`machine.unknown` also for one that was deleted."""
+        found = await self._machines.get(machine)
+        if found.state == "deleted":
+            raise NotFoundError("machine.deleted", f"Machine {machine!r} was deleted.")
+        return found
+
+    async def do(self, machine: MachineId, verb: Verb) -> Machine:
+        """Ask for it, and return when it is so."""
+        now = self._clock.now()
+        found = await self._machines.change(machine, lambda record: lifecycle.ask(record, verb, now))
+        desired = _REACHED[verb]
+        if found.state == desired and found.is_settled:
+            return found
+        return await self._settle(machine, desired)
+
+    async def ensure_awake(self, machine: MachineId) -> Machine:
+        """For a caller who is about to use it. Costs one read while it is running."""
+        found = await self._machines.get(machine)
+        if found.state == "running" and found.desired == "running":
+            return found
+        if found.state == "starting" and found.desired == "running":
+            return await self._settle(machine, "running")
+        return await self.do(machine, "exec")
+
+    async def checkpoint(self, machine: MachineId) -> CheckpointId:
+        """The id of a checkpoint that was begun after this was called; of a hibernated one, its newest."""
+        return await self._checkpoint(machine, "checkpoint")
+
+    async def fork(
+        self, machine: MachineId, children: Sequence[MachineId], *, owner: PrincipalId, name: str | None = None
+    ) -> Sequence[Machine]:
+        """Copies of a live machine, memory included, each with an id of its own."""
+        parent = await self.get(machine)
+        checkpoint = await self._checkpoint(machine, "fork")
+        made: dict[MachineId, Machine] = {}
+
+        async def create(child: MachineId) -> None:
+            made[child] = await self.create(
+                child,
+                owner=owner,
+                environment=parent.environment,
+                spec=parent.spec,
+                name=name,
+                conversation=parent.conversation,
+                origin=checkpoint,
+            )
+
+        async with anyio.create_task_group() as group:
+            for child in children:
+                group.start_soon(create, child)
+        return [made[child] for child in children]
+
+    async def _checkpoint(self, machine: MachineId, verb: Verb) -> CheckpointId:
+        now = self._clock.now()
+        found = await self._machines.change(machine, lambda record: lifecycle.ask(record, verb, now))
+        wanted = found.checkpoints_wanted
+        if found.checkpoints_made < wanted:
+            found = await self._settle(machine, None, checkpoints=wanted)
+        if found.checkpoint is None:
+            raise ConflictError("machine.not_saved", f"Machine {machine!r} has no checkpoint: {found.reason}.")
+        return found.checkpoint
+
+    async def _settle(self, machine: MachineId, desired: Desired | None, *, checkpoints: int = 0) -> Machine:
+        """Until it is so, or the work that was to bring it there has given up."""
+        found = await self._machines.get(machine)
+        with anyio.move_on_after(SETTLE_WITHIN_S):
+            for _ in range(_RUNS):
+                await self._settler.settle(machine)
+                found = await self._machines.get(machine)
+                if _is_so(found, desired, checkpoints) or not _is_wanted(found, desired, checkpoints):
+                    break
+        if _is_so(found, desired, checkpoints):
+            return found
+        if _is_wanted(found, desired, checkpoints):
+            raise DeadlineError("machine.not_settled", f"Machine {machine!r} is still {found.state}; ask again.")
+        raise ConflictError("machine.not_reached", f"Machine {machine!r} is {found.state}: {found.reason}")
+
+
+def _is_so(machine: Machine, desired: Desired | None, checkpoints: int) -> bool:
+    return (desired is None or machine.state == desired) and machine.checkpoints_made >= checkpoints
+
+
+def _is_wanted(machine: Machine, desired: Desired | None, checkpoints: int) -> bool:
+    """Whether it is still wanted: somebody may have asked for something else meanwhile, or it was given up."""
+    if machine.state == "lost" and machine.checkpoint is None:
+        return False
+    return (desired is None or machine.desired == desired) and machine.checkpoints_wanted >= checkpoints
