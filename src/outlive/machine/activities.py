@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import anyio
 from temporalio import activity
 
-from outlive.base import Clock, MachineId, OutliveError
+from outlive.base import Clock, MachineId, NodeId, OutliveError
 from outlive.machine import lifecycle
 from outlive.machine.failures import to_failure
 from outlive.machine.queues import CREATE, MACHINES, node_queue
@@ -42,7 +42,9 @@ class RecordActivities:
     async def plan(self, task: Task) -> Plan:
         with _as_failure():
             machine = await self._machines.get(task.machine)
-            is_gone = machine.node is not None and await self._nodes.is_gone(machine.node, margin_s=self._margin_s)
+            is_gone = machine.node is not None and await is_replaceable(
+                self._nodes, machine.node, margin_s=self._margin_s
+            )
             return make_plan(machine.node, lifecycle.next_step(machine, is_node_gone=is_gone))
 
     @activity.defn(name=FAIL)
@@ -59,7 +61,7 @@ class RecordActivities:
         with _as_failure():
             machine = await self._machines.get(task.machine)
             node = machine.node
-            if node is None or not await self._nodes.is_gone(node, margin_s=self._margin_s):
+            if node is None or not await is_replaceable(self._nodes, node, margin_s=self._margin_s):
                 return
             now = self._clock.now()
             await self._machines.change(
@@ -71,6 +73,17 @@ class RecordActivities:
     async def forget(self, task: Task) -> None:
         with _as_failure():
             await forget_machine(self._machines, self._checkpoints, task.machine, self._clock)
+
+
+async def is_replaceable(nodes: Nodes, node: NodeId, *, margin_s: float) -> bool:
+    """Whether this node is gone and another is there to take its machines. While it is the only one nothing is gained
+    by giving them up: they go on without it, and it finds them again when it comes back."""
+    if not await nodes.is_gone(node, margin_s=margin_s):
+        return False
+    for other in await nodes.list():
+        if other.id != node and not other.is_draining and not await nodes.is_gone(other.id, margin_s=0.0):
+            return True
+    return False
 
 
 async def forget_machine(
