@@ -1,5 +1,10 @@
 """Who may do what. Nothing here runs an agent. See ARCHITECTURE.md."""
 
+from outlive.governance.egress import EgressRules
+from outlive.governance.egress import parse_rules as parse_egress_rules
+from outlive.governance.egress_dial import Dialer, DirectDialer
+from outlive.governance.egress_proxy import EgressLimits, EgressProxy, listen_for_egress
+from outlive.governance.egress_records import EgressDecision, EgressDecisions, open_egress_recording
 from outlive.governance.idempotency import (
     Answer,
     Claim,
@@ -16,6 +21,13 @@ __all__ = [
     "Answer",
     "CachedPrincipals",
     "Claim",
+    "Dialer",
+    "DirectDialer",
+    "EgressDecision",
+    "EgressDecisions",
+    "EgressLimits",
+    "EgressProxy",
+    "EgressRules",
     "Idempotency",
     "IdempotencyKeys",
     "KeyRow",
@@ -25,5 +37,8 @@ __all__ = [
     "Principals",
     "decide_claim",
     "hash_token",
+    "listen_for_egress",
+    "open_egress_recording",
     "open_idempotency",
+    "parse_egress_rules",
 ]
