@@ -1,0 +1,43 @@
+"""What a command printed is kept once, whole up to its bound, and found again by the next process."""
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlive.machine.node.outputs import INLINE_LIMIT, KeptStream
+
+
+def test_a_short_output_makes_no_file_and_acknowledges_nothing(tmp_path: Path) -> None:
+    stream = KeptStream(tmp_path / "out")
+    assert stream.take(0, b"hello") == b"hello"
+    assert (stream.text, stream.kept, stream.is_longer) == ("hello", 0, False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_long_one_is_spooled_and_taken_up_again_by_the_next_process(tmp_path: Path) -> None:
+    whole = bytes(range(256)) * 4_096
+    stream = KeptStream(tmp_path / "out")
+    for at in range(0, len(whole), 100_000):
+        stream.take(at, whole[at : at + 100_000])
+    assert stream.kept == len(whole)
+    again = KeptStream.reopen(tmp_path / "out")
+    assert (again.size, again.kept) == (len(whole), len(whole))
+    assert again.text == whole[:INLINE_LIMIT].decode("utf-8", "replace")
+    again.take(len(whole), b"more")
+    assert (tmp_path / "out").read_bytes() == whole + b"more"
+
+
+@given(st.lists(st.tuples(st.integers(0, 80), st.binary(max_size=40)), max_size=30))
+def test_pieces_that_overlap_count_once_and_a_gap_is_not_filled_with_nothing(pieces: list[tuple[int, bytes]]) -> None:
+    stream = KeptStream(Path("/nonexistent/never-written"))
+    expected = b""
+    for offset, data in pieces:
+        new = stream.take(offset, data)
+        if offset <= len(expected):
+            assert new == data[len(expected) - offset :]
+            expected += new
+        else:
+            assert new == b""
+    assert stream.text == expected.decode("utf-8", "replace")
+    assert stream.size == len(expected)
