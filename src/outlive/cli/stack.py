@@ -163,6 +163,7 @@ def _document(found: "StackStatus") -> dict[str, object]:
         "url": found.url,
         "health": {"ready": found.health.is_ready, "detail": found.health.detail, "answer": found.health.body},
         "counts": found.counts,
+        "machines": {"on": found.is_running and found.machines_off is None, "why_not": found.machines_off},
         "processes": [
             {
                 "name": each.name,
@@ -185,6 +186,8 @@ def _text(found: "StackStatus") -> str:
     for each in found.processes:
         state = f"up {_duration(each.uptime_s)}" if each.uptime_s is not None else "dead"
         lines.append(f"  {each.name:<12} pid {each.pid:<8} {state:<12} restarts {each.restarts}")
+    if found.machines_off is not None:
+        lines.append(f"  machines are off: {found.machines_off}")
     return "\n".join(lines)
 
 

@@ -37,6 +37,7 @@ class StackRecord:
     url: str | None  # on this host; None while it starts
     tls_cert: str | None
     children: tuple[ChildRecord, ...] = ()
+    machines_off: str | None = None  # why this stack runs no machines; None if it does
 
     @property
     def supervisor(self) -> Process:

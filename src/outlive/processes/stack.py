@@ -19,11 +19,12 @@ from typing import BinaryIO
 
 from outlive.base import KINDS, BrokenError, ConflictError, DeadlineError, OutliveError
 from outlive.processes import proc
+from outlive.processes.child import GRACE_S
 from outlive.processes.endpoint import read_endpoint
 from outlive.processes.logs import open_log, rotate, tail
 from outlive.processes.probe import Health, count, probe
 from outlive.processes.record import StackRecord, hold_lock, is_locked, read_record, read_running, remove_record
-from outlive.processes.supervisor import GRACE_S, LAST_LINES, Notice, environment_of
+from outlive.processes.supervisor import LAST_LINES, Notice, environment_of
 from outlive.wiring.settings import Places, Settings, prepare_home
 
 READY_WITHIN_S = 60.0
@@ -157,7 +158,7 @@ def _await_report(pipe: BinaryIO, within_s: float) -> dict[str, dict[str, str | 
 def _stop(supervisor: "subprocess.Popen[bytes]") -> None:
     supervisor.terminate()
     try:
-        supervisor.wait(GRACE_S + 2)
+        supervisor.wait(2 * GRACE_S + 2)
     except subprocess.TimeoutExpired:
         supervisor.kill()
         supervisor.wait()
@@ -182,7 +183,8 @@ def stop(home: Places, grace_s: float = GRACE_S) -> list[int]:
     alive = [process for process in (record.supervisor, *children) if proc.is_alive(process)]
     if record.is_running:
         proc.send(record.supervisor, signal.SIGTERM)
-        if not proc.wait_gone([record.supervisor], grace_s + 5):
+        # Twice: what the others need ends after them.
+        if not proc.wait_gone([record.supervisor], 2 * grace_s + 5):
             proc.send(record.supervisor, signal.SIGKILL)
             proc.wait_gone([record.supervisor], grace_s)
     # It may have restarted something since we looked; its record, if it is still its own, says what there is now.
@@ -230,6 +232,7 @@ class StackStatus:
     health: Health
     processes: tuple[ProcessStatus, ...]
     counts: dict[str, int]
+    machines_off: str | None = None  # why it runs no machines
 
     @property
     def is_healthy(self) -> bool:
@@ -246,10 +249,11 @@ def status(home: Places) -> StackStatus:
     if not record.is_running:
         return StackStatus(False, None, Health(False, "not running"), shown, {})
     if record.url is None:
-        return StackStatus(True, None, Health(False, "starting"), shown, {})
+        return StackStatus(True, None, Health(False, "starting"), shown, {}, record.machines_off)
     where = (record.url, _cert_of(record), _token(home))
     health = probe(*where)
-    return StackStatus(True, record.url, health, shown, count(*where) if health.is_ready else {})
+    counts = count(*where) if health.is_ready else {}
+    return StackStatus(True, record.url, health, shown, counts, record.machines_off)
 
 
 def _status_of(name: str, process: proc.Process, restarts: int) -> ProcessStatus:

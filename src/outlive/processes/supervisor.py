@@ -2,46 +2,42 @@
 
 Rule 1: it holds the listening socket of the API and hands it to each API it starts. So the port stays the same and
         stays ours, and whoever connects while the API is being restarted waits a moment instead of being refused.
-Rule 2: however it ends, its processes end: by signal when it can (`_end`), by the lifeline when it cannot.
-Rule 3: its children are in sessions of their own, so a Ctrl-C reaches only the supervisor, which ends them in order.
-Rule 4: no file that cannot be written (a full disk) ends it once it runs: no log, not the record, not its own words.
-What is restarted, and when it is enough, is decided in `restart.py`.
+Rule 2: however it ends, its processes end: by signal when it can (`Life.end`), by the lifeline when it cannot. Those
+        that others need until their own end (Temporal) end last.
+Rule 3: no file that cannot be written (a full disk) ends it once it runs: no log, not the record, not its own words.
+Which processes there are is said in `members.py`; what is restarted, and when it is enough, in `restart.py`.
 """
 
 import itertools
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 
 from outlive.base import BrokenError, ExhaustedError, OutliveError
-from outlive.processes import proc
-from outlive.processes.endpoint import read_endpoint
+from outlive.processes import proc, temporal_server
+from outlive.processes.child import GRACE_S, Child, Life, start
 from outlive.processes.lifeline import Lifeline
 from outlive.processes.listen import check_address, check_certificate, listen, url_of
-from outlive.processes.logs import open_log, rotate, tail
-from outlive.processes.probe import Health, probe
+from outlive.processes.logs import rotate, tail
+from outlive.processes.machines import Machines, look_for_machines
+from outlive.processes.members import members
+from outlive.processes.private_file import write_private
 from outlive.processes.record import ChildRecord, StackRecord, hold_lock, read_record, remove_record, write_record
 from outlive.processes.restart import MOST_DOUBLINGS, Death, GiveUp, RestartPolicy, decide_restart, say_exit
 from outlive.wiring.settings import PREFIX, Settings, prepare_home
 
-GRACE_S = 10.0  # that a process has to end in after SIGTERM: longer than the API's own bound
 LAST_LINES = 15
 _TEND_EVERY_S = 5.0
-_PROBE_EVERY_S = 0.05
 
 
 class Notice(NamedTuple):
@@ -55,39 +51,60 @@ class Notice(NamedTuple):
 Tell = Callable[[Notice], None]
 
 
-class Child(NamedTuple):
-    name: str
-    arguments: tuple[str, ...]
-    descriptors: tuple[int, ...]
-
-
 def supervise(settings: Settings, tell: Tell) -> None:
-    """Run the stack until a signal says stop. Raises `conflict` if one is running here or the port is taken, `broken`
-    if a process keeps dying."""
+    """Run the stack until a signal says stop. Raises `conflict` if one is running here or a port is taken, `invalid` if
+    something that it needs is not there, `broken` if a process keeps dying."""
     os.umask(0o077)
     check_address(settings.api)
     check_certificate(settings.api)
+    machines = look_for_machines(settings)
     prepare_home(settings)
     tell = _never_failing(tell)
     with hold_lock(settings.run_path):
         try:
-            record = _take_over(settings, tell)
-            listener = listen(settings.api)
-            lifeline = Lifeline()
-            try:
-                record = replace(record, url=url_of(settings.api, listener), children=())
-                anyio.run(_supervise, settings, record, listener, lifeline, tell)
-            finally:
-                listener.close()
-                lifeline.close()
+            record = _take_over(settings, machines, tell)
+            _run(settings, record, machines, tell)
         finally:
+            settings.temporal_address_path.unlink(missing_ok=True)
             remove_record(settings.run_path)
 
 
-async def _supervise(
-    settings: Settings, record: StackRecord, listener: socket.socket, lifeline: Lifeline, tell: Tell
-) -> None:
-    await Supervisor(settings, record, listener, lifeline, tell).run()
+def _run(settings: Settings, record: StackRecord, machines: Machines, tell: Tell) -> None:
+    listener = listen(settings.api)
+    lifeline = Lifeline()
+    try:
+        url = url_of(settings.api, listener)
+        port = _prepare_temporal(settings, tell)
+        if not machines.is_on:
+            tell(Notice("machines_off", f"machines are off: {machines.why}", {"why": machines.why}))
+        children = members(settings, listener, url, lifeline, temporal_port=port, has_node=machines.is_on)
+        anyio.run(_supervise, settings, replace(record, url=url, children=()), children, tell)
+    finally:
+        listener.close()
+        lifeline.close()
+
+
+async def _supervise(settings: Settings, record: StackRecord, children: tuple[Child, ...], tell: Tell) -> None:
+    await Supervisor(settings, record, children, tell).run()
+
+
+def _prepare_temporal(settings: Settings, tell: Tell) -> int | None:
+    """The port of the embedded server, which everybody is told; None if a cluster is used. What is wrong with it is
+    said here, before anything is started."""
+    if not settings.temporal.is_embedded:
+        return None
+    version = temporal_server.ask_version(temporal_server.find_program())
+    port = temporal_server.choose_port(settings.temporal.port)
+    try:
+        moved = temporal_server.prepare_folder(settings.temporal_path, version)
+        write_private(settings.temporal_address_path, f"{temporal_server.HOST}:{port}\n")
+    except OSError as error:
+        raise ExhaustedError(
+            "temporal.no_room", f"{str(settings.temporal_path)!r} cannot be made ready: {error.strerror}."
+        ) from None
+    if moved:
+        tell(Notice("temporal_moved", moved, {"version": version}))
+    return port
 
 
 def _never_failing(tell: Tell) -> Tell:
@@ -98,7 +115,7 @@ def _never_failing(tell: Tell) -> Tell:
     return tell_if_possible
 
 
-def _take_over(settings: Settings, tell: Tell) -> StackRecord:
+def _take_over(settings: Settings, machines: Machines, tell: Tell) -> StackRecord:
     """Say that we are the supervisor now, so that `outlive down` finds us from the first moment on, and end what a
     killed one left behind: that is ending by itself; hurry it, for it may still hold the port."""
     last = read_record(settings.run_path)
@@ -107,7 +124,8 @@ def _take_over(settings: Settings, tell: Tell) -> StackRecord:
     assert me is not None
     cert = settings.api.tls_cert
     # Who comes after us, if we are killed now, has the same orphans to end.
-    record = StackRecord(me.pid, me.started, me.boot, None, str(cert) if cert else None, tuple(orphans))
+    off = None if machines.is_on else machines.why
+    record = StackRecord(me.pid, me.started, me.boot, None, str(cert) if cert else None, tuple(orphans), off)
     try:
         write_record(settings.run_path, record)
     except OSError as error:
@@ -120,22 +138,8 @@ def _take_over(settings: Settings, tell: Tell) -> StackRecord:
     return record
 
 
-class Life:
-    """One run of a child, from its start to its death."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self.is_ready = False
-
-    def end(self, well_after_s: float) -> Death:
-        now = time.monotonic()
-        return Death(now, self.is_ready and now - self._started >= well_after_s)
-
-
 class Supervisor:
-    def __init__(
-        self, settings: Settings, record: StackRecord, listener: socket.socket, lifeline: Lifeline, tell: Tell
-    ) -> None:
+    def __init__(self, settings: Settings, record: StackRecord, children: tuple[Child, ...], tell: Tell) -> None:
         assert record.url is not None
         self._settings = settings
         self._tell = tell
@@ -147,14 +151,9 @@ class Supervisor:
         )
         self._url = record.url
         self._environment = environment_of(settings)
-        self._children = (
-            Child(
-                "api",
-                ("api", "--listen-fd", str(listener.fileno()), "--lifeline-fd", str(lifeline.read_fd)),
-                (listener.fileno(), lifeline.read_fd),
-            ),
-        )
-        self._running: dict[str, anyio.abc.Process] = {}
+        self._children = children
+        self._running: dict[str, Life] = {}
+        self._ready: set[str] = set()
         self._work = anyio.CancelScope()
         self._record = record
         self._is_recorded = False
@@ -189,8 +188,9 @@ class Supervisor:
             task_status.started()
             async for number in signals:
                 if self._work.cancel_called:
-                    for process in self._running.values():
-                        process.kill()
+                    for life in self._running.values():
+                        with suppress(ProcessLookupError):
+                            life.process.kill()
                     continue
                 self._tell(Notice("stopping", f"stopping ({number.name})", {"signal": number.name}))
                 self._work.cancel()
@@ -202,13 +202,13 @@ class Supervisor:
         # As many deaths as can matter: for the bound one more than are forgiven, for the delay one for each doubling.
         deaths: deque[Death] = deque(maxlen=max(self._policy.restarts, MOST_DOUBLINGS) + 1)
         for restarts in itertools.count():
-            life = Life()
             try:
-                exit_code = await self._run_once(child, restarts, life)
+                exit_code, death = await self._run_once(child, restarts)
                 how = say_exit(exit_code)
             except OSError as error:  # no process, no memory, no file left on this host; that may pass
-                exit_code, how = 1, f"cannot be started: {error.strerror}"
-            deaths.append(life.end(self._settings.supervisor.well_after_s))
+                exit_code, death = 1, Death(time.monotonic())
+                how = f"cannot be started: {error.strerror}"
+            deaths.append(death)
             decision = decide_restart(self._policy, deaths, exit_code)
             if isinstance(decision, GiveUp):
                 raise self._last_word(child, how, decision)
@@ -221,48 +221,41 @@ class Supervisor:
             )
             await anyio.sleep(decision.delay_s)
 
-    async def _run_once(self, child: Child, restarts: int, life: Life) -> int:
+    async def _run_once(self, child: Child, restarts: int) -> tuple[int, Death]:
         """Run it to its end and say how it ended. Whoever cancels this ends it."""
         with anyio.CancelScope(shield=True):  # never half started
-            process = await self._start(child)
+            life = await start(child, self._environment, self._log_path(child), self._settings.supervisor.log_bytes)
+        pid = life.process.pid
         try:
-            self._running[child.name] = process
-            self._note(child, process.pid, restarts)
-            self._tell(
-                Notice(
-                    "started", f"{child.name} started (pid {process.pid})", {"process": child.name, "pid": process.pid}
-                )
-            )
+            self._running[child.name] = life
+            self._note(child, pid, restarts)
+            self._tell(Notice("started", f"{child.name} started (pid {pid})", {"process": child.name, "pid": pid}))
             async with anyio.create_task_group() as group:
                 group.start_soon(self._watch_ready, life)
-                exit_code = await process.wait()
+                exit_code = await life.process.wait()
                 group.cancel_scope.cancel()
-            return exit_code
+            return exit_code, life.death(self._settings.supervisor.well_after_s)
         finally:
+            self._ready.discard(child.name)
             with anyio.CancelScope(shield=True):
-                await _end(process)
+                await self._end(life)
             del self._running[child.name]
+            life.close()
 
-    async def _start(self, child: Child) -> anyio.abc.Process:
-        log_path = self._log_path(child)
-        rotate(log_path, self._settings.supervisor.log_bytes)
-        with _open_log_or_none(log_path) as log:
-            return await anyio.open_process(
-                # -P: a file in the present folder never stands in for a module of ours.
-                [sys.executable, "-P", "-m", "outlive", *child.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                pass_fds=child.descriptors,
-                start_new_session=True,
-            )
+    async def _end(self, life: Life) -> None:
+        """End it, after those that need it. That takes at most twice `GRACE_S`: they end all at the same time."""
+        if life.process.returncode is None:
+            for other in [self._running[name] for name in life.child.ends_after if name in self._running]:
+                await other.gone.wait()
+        await life.end()
 
     def _note(self, child: Child, pid: int, restarts: int) -> None:
         found = proc.find(pid)
-        others = tuple(each for each in self._record.children if each.name != child.name)
-        mine = (ChildRecord(child.name, pid, found.started, restarts),) if found else ()
-        self._record = replace(self._record, children=others + mine)
+        known = {each.name: each for each in self._record.children if each.name != child.name}
+        if found:
+            known[child.name] = ChildRecord(child.name, pid, found.started, restarts)
+        in_order = tuple(known[each.name] for each in self._children if each.name in known)
+        self._record = replace(self._record, children=in_order)
         self._write_record()
 
     def _last_word(self, child: Child, how: str, decision: GiveUp) -> BrokenError:
@@ -281,18 +274,12 @@ class Supervisor:
     # ── all of them ──
 
     async def _watch_ready(self, life: Life) -> None:
-        """Note when what was started is ready, and say so."""
-        while True:
-            if (await anyio.to_thread.run_sync(self._probe, abandon_on_cancel=True)).is_ready:
-                break
-            await anyio.sleep(_PROBE_EVERY_S)
-        life.is_ready = True
-        self._tell(Notice("ready", f"ready at {self._url}", {"url": self._url, "pid": self._record.pid}))
-
-    def _probe(self) -> Health:
-        # The file is written by the API that we started, which listens on the socket that we hold.
-        endpoint = read_endpoint(self._settings.endpoint_path)
-        return probe(self._url, self._settings.api.tls_cert, endpoint.token if endpoint else None)
+        """Note when what was started is ready, and say so when all are."""
+        if not await life.wait_ready():
+            return
+        self._ready.add(life.child.name)
+        if len(self._ready) == len(self._children):
+            self._tell(Notice("ready", f"ready at {self._url}", {"url": self._url, "pid": self._record.pid}))
 
     def _write_record(self) -> None:
         # A record that cannot be written now names us all the same, and we end what we started.
@@ -310,25 +297,6 @@ class Supervisor:
             for child in self._children:
                 rotate(self._log_path(child), self._settings.supervisor.log_bytes)
             rotate(self._settings.logs_path / "up.log", self._settings.supervisor.log_bytes)
-
-
-def _open_log_or_none(path: Path) -> BinaryIO:
-    try:
-        return open_log(path)
-    except OSError:
-        return open(os.devnull, "ab")
-
-
-async def _end(process: anyio.abc.Process) -> None:
-    """SIGTERM, a bound, SIGKILL. The process is gone when this returns."""
-    if process.returncode is not None:
-        return
-    process.terminate()
-    with anyio.move_on_after(GRACE_S):
-        await process.wait()
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
 
 
 def environment_of(settings: Settings) -> dict[str, str]:

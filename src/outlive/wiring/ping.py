@@ -1,5 +1,5 @@
-"""The smallest workflow there is: it asks one activity for a word. It shows whether Temporal and a worker do their work,
-from end to end: a worker runs it before it says that it is ready, and `outlive doctor` when it is asked.
+"""The smallest workflow there is: it asks one activity for a word. It shows whether Temporal and a worker work, from
+end to end: a worker runs it before it says that it is ready, and `outlive doctor` when it is asked.
 """
 
 import secrets

@@ -29,8 +29,13 @@ class Home:
     def __init__(self, path: Path, **environment: str) -> None:
         self.path = path
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("OUTLIVE_")}
-        # Free ports, and no patience: a test does not want to wait for a restart.
-        given = {"OUTLIVE_HOME": str(path), "OUTLIVE_API__PORT": "0", "OUTLIVE_SUPERVISOR__FIRST_DELAY_S": "0.05"}
+        # Free ports, and no patience: a test does not want to wait for a restart. Machines only where a test asks.
+        given = {
+            "OUTLIVE_HOME": str(path),
+            "OUTLIVE_API__PORT": "0",
+            "OUTLIVE_SUPERVISOR__FIRST_DELAY_S": "0.05",
+            "OUTLIVE_MACHINES__ENABLED": "off",
+        }
         self.environment = {**inherited, **given, **environment}
 
     def run(self, *arguments: str, **environment: str) -> Result:
@@ -81,12 +86,20 @@ class Home:
         found: dict[str, Any] = json.loads((self.path / "run" / "supervisor.json").read_text())
         return found
 
+    def child(self, name: str) -> dict[str, Any]:
+        [found] = [child for child in self.record["children"] if child["name"] == name]
+        return dict(found)
+
+    def pid_of(self, name: str) -> int:
+        return int(self.child(name)["pid"])
+
     def api_pid(self) -> int:
-        [child] = self.record["children"]
-        return int(child["pid"])
+        return self.pid_of("api")
 
     def processes(self) -> list[proc.Process]:
-        found = [proc.find(pid) for pid in (self.record["pid"], self.api_pid())]
+        """The supervisor and all that it keeps running."""
+        record = self.record
+        found = [proc.find(pid) for pid in (record["pid"], *(child["pid"] for child in record["children"]))]
         assert None not in found
         return [process for process in found if process]
 

@@ -44,9 +44,10 @@ def test_a_second_up_in_the_foreground_says_where_the_first_is(running: Home) ->
 
 def test_detached_processes_hold_no_descriptor_of_the_caller(running: Home) -> None:
     # `run` has read stdout and stderr of `up` to their end while the stack runs on; here is what is left open.
-    for pid in (running.record["pid"], running.api_pid()):
+    children = {child["name"]: child["pid"] for child in running.record["children"]}
+    for name, pid in {"up": running.record["pid"], **children}.items():
         targets = {os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1, 2)}
-        assert targets <= {"/dev/null", str(running.path / "logs" / "up.log"), str(running.path / "logs" / "api.log")}
+        assert targets == {"/dev/null", str(running.path / "logs" / f"{name}.log")}
         assert os.getsid(pid) != os.getsid(0)
 
 
@@ -57,7 +58,8 @@ def test_status_tells_of_each_process_and_exits_with_0(running: Home) -> None:
     assert (document["running"], document["healthy"]) == (True, True)
     assert document["url"] == running.endpoint["url"]
     assert document["counts"]["followers"] == 0
-    assert [each["name"] for each in document["processes"]] == ["supervisor", "api"]
+    assert [each["name"] for each in document["processes"]] == ["supervisor", "temporal", "api", "worker"]
+    assert document["machines"] == {"on": False, "why_not": "the setting machines.enabled is off"}
     for each in document["processes"]:
         assert find(each["pid"]) is not None
         assert each["alive"]
@@ -66,6 +68,7 @@ def test_status_tells_of_each_process_and_exits_with_0(running: Home) -> None:
     text = running.run("status")
     assert text.returncode == 0
     assert running.endpoint["url"] in text.stdout
+    assert "machines are off: the setting machines.enabled is off" in text.stdout
 
 
 def test_doctor_finds_every_part_well(running: Home) -> None:

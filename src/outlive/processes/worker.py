@@ -1,0 +1,79 @@
+"""The worker process: from settings to a Temporal worker, and in reverse at the end.
+
+It is ready when a workflow and an activity went through it from end to end. At the end: no new tasks, activities get
+`worker.grace_s`, then they are cancelled and tried again elsewhere. Keeps no state: killed anywhere, another goes on.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import anyio
+from temporalio.worker import Worker
+
+from outlive.machine.queues import MACHINES
+from outlive.processes.ending import open_ending
+from outlive.processes.logs import log_to_stderr
+from outlive.processes.ready import tell_ready
+from outlive.wiring.ping import Ping, ping, pong
+from outlive.wiring.settings import Settings, prepare_home
+from outlive.wiring.temporal import connect_temporal, make_worker
+
+_log = logging.getLogger(__name__)
+
+
+class Duties(NamedTuple):
+    """What a worker does, besides answering pings."""
+
+    workflows: Sequence[type] = ()
+    activities: Sequence[Callable[..., Any]] = ()
+
+
+def main(settings: Settings, lifeline_fd: int | None = None, ready_fd: int | None = None) -> None:
+    """Work until SIGTERM, SIGINT or the end of the lifeline. The descriptors are those a supervisor passes on."""
+    os.umask(0o077)
+    log_to_stderr()
+    prepare_home(settings)
+    anyio.run(_run, settings, lifeline_fd, ready_fd, backend_options={"use_uvloop": True})
+
+
+async def _run(settings: Settings, lifeline_fd: int | None, ready_fd: int | None) -> None:
+    async with open_ending(lifeline_fd) as ending, anyio.create_task_group() as work:
+        work.start_soon(_work, settings, Duties(), ready_fd)
+        await ending.wait()
+        work.cancel_scope.cancel()
+    _log.info("stopped")
+
+
+async def _work(settings: Settings, duties: Duties, ready_fd: int | None) -> None:
+    client = await connect_temporal(settings)
+    worker = make_worker(
+        client,
+        MACHINES,
+        settings,
+        workflows=[Ping, *duties.workflows],
+        activities=[pong, *duties.activities],
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_until_shut, worker)
+        try:
+            took_ms = await ping(client)
+            _log.info("working", extra={"task_queue": MACHINES, "ping_ms": round(took_ms, 1)})
+            tell_ready(ready_fd)
+            await anyio.sleep_forever()
+        finally:
+            await shut(worker, settings.worker.grace_s)
+
+
+async def run_until_shut(worker: Worker) -> None:
+    """Run a worker until `shut` is called; being cancelled alone does not cut off what it is doing."""
+    with anyio.CancelScope(shield=True):
+        await worker.run()
+
+
+async def shut(worker: Worker, grace_s: float) -> None:
+    """End a worker, with `grace_s` for its activities. One that does not end in time is left to the watchdog of
+    `open_ending`."""
+    with anyio.move_on_after(grace_s + 2, shield=True):
+        await worker.shutdown()
