@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol
 
 from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, PrincipalId
 from outlive.machine.lifecycle import Change
-from outlive.machine.status import Checkpoint, Effect, Machine, MachineEvent, Node
+from outlive.machine.status import Checkpoint, Effect, Environment, Machine, MachineEvent, Node
 
 Decide = Callable[[Machine], Change]
+DecideEnvironment = Callable[[Environment], Environment]
 
 
 class MachineFilter(NamedTuple):
@@ -30,7 +31,8 @@ class MachineFilter(NamedTuple):
 
 class MachineRecords(Protocol):
     async def create(self, machine: Machine) -> Machine:
-        """Put a new record; one with this id that is there already is returned as it is."""
+        """Put a new record and the first line of its history (`created`); one with this id that is there already is
+        returned as it is. `checkpoint.unknown` if it refers to a checkpoint that is not ready."""
         ...
 
     async def get(self, machine: MachineId) -> Machine:
@@ -43,11 +45,13 @@ class MachineRecords(Protocol):
 
     async def change(self, machine: MachineId, decide: Decide) -> Machine:
         """Run `decide` on the record inside one transaction, apply what it says, return what is there then. `decide`
-        is pure, may be run more than once, and refuses by raising. `revision` grows by one with every real change."""
+        is pure, may be run more than once, and refuses by raising. `revision` grows by one with every real change.
+        `checkpoint.unknown` if it would refer to a checkpoint that is not ready: so none is deleted under it."""
         ...
 
     async def claim_warm(self, environment: str, decide: Decide) -> Machine | None:
-        """The same on some running warm machine of this environment that nobody else gets; None if there is none."""
+        """The same on some running warm machine of this environment that nobody else gets, since it is not warm any
+        more; None if there is none."""
         ...
 
     async def events(self, machine: MachineId, *, after: int, limit: int) -> Sequence[tuple[int, MachineEvent]]:
@@ -67,15 +71,16 @@ class Effects(Protocol):
         self, machine: MachineId, effect: EffectId, *, node: NodeId, generation: int, digest: str, at: datetime
     ) -> EffectBegin:
         """Write that this command is about to be started, or return what is written under its id.
-        `machine.fenced` unless the machine's record names this node and generation and is running;
-        `effect.other_request` (conflict) if the id stands for another request."""
+        `machine.fenced` unless the machine's record names this node and generation and is running (what is over is
+        told to anybody); `effect.other_request` (conflict) if the id stands for another request."""
         ...
 
     async def find(self, machine: MachineId, effect: EffectId) -> Effect | None: ...
 
-    async def finish(self, effect: Effect) -> Effect:
+    async def finish(self, effect: Effect, *, holder: tuple[NodeId, int] | None = None) -> Effect:
         """Write the result of one that was begun. The first result stays: a second one changes nothing and the
-        recorded one is returned."""
+        recorded one is returned. With a holder (node, generation): `machine.fenced` unless the machine's record names
+        it, since the same command may go on in a newer generation. `effect.unknown` if it was never begun."""
         ...
 
     async def list(self, machine: MachineId, *, after: int, limit: int) -> Sequence[Effect]:
@@ -133,7 +138,7 @@ class CheckpointRecords(Protocol):
 
     async def delete(self, checkpoint: CheckpointId) -> bool:
         """Mark it deleted, unless something needs it: a machine (as its newest or its origin), one being made that has
-        it as parent, or an environment. Returns whether it was marked."""
+        it as parent, or an environment. Returns whether it is deleted now."""
         ...
 
     async def expire(self, now: datetime) -> Sequence[CheckpointId]:
@@ -143,3 +148,33 @@ class CheckpointRecords(Protocol):
     async def live_packs(self) -> tuple[frozenset[CheckpointId], frozenset[str]]:
         """In one transaction: the checkpoints that are ready or being made, and every pack that a ready one needs."""
         ...
+
+
+class EnvironmentRecords(Protocol):
+    async def put(self, environment: Environment) -> Environment:
+        """From now on its name stands for this definition. One with this digest that is there already is returned as
+        it is, with all that was built from it."""
+        ...
+
+    async def get(self, name_or_digest: str) -> Environment:
+        """What the name stands for now, or the one with this digest. `environment.unknown` (not_found) if neither."""
+        ...
+
+    async def list(self) -> Sequence[Environment]:
+        """What each name stands for now, by name."""
+        ...
+
+    async def change(self, digest: str, decide: DecideEnvironment) -> Environment:
+        """As `MachineRecords.change`: `decide` is pure and returns the record as it shall be. Neither digest nor
+        definition can change."""
+        ...
+
+
+class Records(NamedTuple):
+    """All of it, in one database."""
+
+    machines: MachineRecords
+    effects: Effects
+    nodes: Nodes
+    checkpoints: CheckpointRecords
+    environments: EnvironmentRecords

@@ -142,3 +142,23 @@ class Checkpoint(BaseModel):
     packs: tuple[str, ...] = ()  # every pack that it needs, also those of its ancestors
     created_at: datetime
     deadline_at: datetime  # a `making` one that is older was given up by whoever made it
+
+
+EnvironmentState = Literal["building", "ready", "failed"]
+
+
+class Environment(BaseModel):
+    """One definition, and what was built from it. Another definition is another environment, whatever its name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    digest: str  # of the definition
+    definition: dict[str, Any]
+    state: EnvironmentState = "building"
+    checkpoint: CheckpointId | None = None  # what its machines are born from
+    log_key: str | None = None  # of the object that holds what the build said
+    warm: int = 0  # machines that wait in its pool
+    reason: str | None = None  # why it failed
+    created_at: datetime
+    changed_at: datetime

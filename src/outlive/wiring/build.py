@@ -19,6 +19,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.feed import Feed
 from outlive.conversation.log import Catalog, EventLog
 from outlive.governance import CachedPrincipals, Idempotency, IdempotencyKeys, Principals, open_idempotency
+from outlive.machine.records import CheckpointRecords, Effects, EnvironmentRecords, MachineRecords, Nodes
 from outlive.storage.migrate import Migrations, migrate_postgres, migrate_sqlite
 from outlive.storage.objects import ObjectStore, open_objects
 from outlive.wiring.settings import Settings, prepare_home
@@ -37,6 +38,11 @@ class Stores(NamedTuple):
     catalog: Catalog
     principals: Principals
     keys: IdempotencyKeys
+    machines: MachineRecords
+    effects: Effects
+    nodes: Nodes
+    checkpoints: CheckpointRecords
+    environments: EnvironmentRecords
     check: Check
 
 
@@ -46,6 +52,11 @@ class Parts(NamedTuple):
     conversations: Conversations
     principals: Principals
     idempotency: Idempotency
+    machines: MachineRecords
+    effects: Effects
+    nodes: Nodes
+    checkpoints: CheckpointRecords
+    environments: EnvironmentRecords
     clock: Clock
     readiness: Callable[[], Awaitable[Mapping[str, bool]]]
 
@@ -62,6 +73,11 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             conversations=Conversations(stores.log, stores.catalog, ObjectBlobs(objects), feed, clock),
             principals=CachedPrincipals(stores.principals, clock),
             idempotency=await stack.enter_async_context(open_idempotency(stores.keys)),
+            machines=stores.machines,
+            effects=stores.effects,
+            nodes=stores.nodes,
+            checkpoints=stores.checkpoints,
+            environments=stores.environments,
             clock=clock,
             # Not the feed: without it everything still works, only later.
             readiness=Readiness({"database": stores.check, "objects": objects.check}, clock),
@@ -87,12 +103,14 @@ def migrations_of(settings: Settings) -> tuple[Migrations, ...]:
     if settings.sqlite_path:
         from outlive.conversation.backends import sqlite_log
         from outlive.governance.backends.sqlite import sqlite_migrations
+        from outlive.machine.backends import sqlite_records
 
-        return sqlite_log.MIGRATIONS, sqlite_migrations()
+        return sqlite_log.MIGRATIONS, sqlite_migrations(), sqlite_records.MIGRATIONS
     from outlive.conversation.backends import postgres_log
     from outlive.governance.backends.postgres import postgres_migrations
+    from outlive.machine.backends import postgres_records
 
-    return postgres_log.MIGRATIONS, postgres_migrations()
+    return postgres_log.MIGRATIONS, postgres_migrations(), postgres_records.MIGRATIONS
 
 
 @asynccontextmanager
@@ -100,6 +118,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
     from outlive.conversation.backends import sqlite_log
     from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
     from outlive.governance.backends import sqlite as governance
+    from outlive.machine.backends.sqlite_records import sqlite_records
     from outlive.storage.sqlite import open_sqlite
 
     path = settings.sqlite_path
@@ -116,6 +135,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
                 SqliteCatalog(database),
                 governance.SqlitePrincipals(database, clock),
                 governance.SqliteIdempotencyKeys(database, clock),
+                *sqlite_records(database, clock),
                 check,
             )
 
@@ -125,6 +145,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
     from outlive.conversation.backends import postgres_log
     from outlive.conversation.backends.postgres_catalog import PostgresCatalog
     from outlive.governance.backends import postgres as governance
+    from outlive.machine.backends.postgres_records import postgres_records
     from outlive.storage.postgres import open_postgres
 
     async with open_postgres(settings.database.url.get_secret_value()) as database:
@@ -139,6 +160,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
                 PostgresCatalog(database),
                 governance.PostgresPrincipals(database, clock),
                 governance.PostgresIdempotencyKeys(database, clock),
+                *postgres_records(database),
                 check,
             )
 

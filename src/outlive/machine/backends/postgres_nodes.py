@@ -1,0 +1,54 @@
+"""The nodes in PostgreSQL, whose clock alone says how long a lease lasts: those of the hosts may differ."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from outlive.base import NodeId
+from outlive.machine.backends.documents import from_doc, to_doc, unknown_node
+from outlive.machine.status import Node
+from outlive.storage.postgres import PostgresDatabase
+
+_RENEW = """
+INSERT INTO nodes (id, lease_until, doc) VALUES ($1, now() + $2::interval, $3)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, doc = excluded.doc RETURNING lease_until
+"""
+
+
+class PostgresNodes:
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+
+    async def renew(self, node: Node, *, lease_s: float) -> Node:
+        values = (node.id, timedelta(seconds=lease_s), to_doc(node))
+        until = await self._database.run(lambda connection: connection.fetchval(_RENEW, *values))
+        return _with_lease(node, until)
+
+    async def get(self, node: NodeId) -> Node:
+        row = await self._database.run(
+            lambda connection: connection.fetchrow("SELECT lease_until, doc FROM nodes WHERE id = $1", node)
+        )
+        if row is None:
+            raise unknown_node(node)
+        return _with_lease(from_doc(Node, row["doc"]), row["lease_until"])
+
+    async def list(self) -> Sequence[Node]:
+        rows = await self._database.run(
+            lambda connection: connection.fetch("SELECT lease_until, doc FROM nodes ORDER BY id")
+        )
+        return [_with_lease(from_doc(Node, row["doc"]), row["lease_until"]) for row in rows]
+
+    async def is_gone(self, node: NodeId, *, margin_s: float) -> bool:
+        margin = timedelta(seconds=margin_s)
+        held = await self._database.run(
+            lambda connection: connection.fetchval(
+                "SELECT 1 FROM nodes WHERE id = $1 AND lease_until >= now() - $2::interval", node, margin
+            )
+        )
+        return held is None
+
+    async def forget(self, node: NodeId) -> None:
+        await self._database.run(lambda connection: connection.execute("DELETE FROM nodes WHERE id = $1", node))
+
+
+def _with_lease(node: Node, until: datetime) -> Node:
+    return node.model_copy(update={"lease_until": until})

@@ -1,0 +1,57 @@
+"""The nodes in SQLite. All processes that share the file are on one host, so its clock is the database's."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import timedelta
+
+from outlive.base import Clock, NodeId, to_text
+from outlive.machine.backends.documents import from_doc, to_doc, unknown_node
+from outlive.machine.status import Node
+from outlive.storage.sqlite import SqliteDatabase
+
+_RENEW = """
+INSERT INTO nodes (id, lease_until, doc) VALUES (?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, doc = excluded.doc
+"""
+
+
+class SqliteNodes:
+    def __init__(self, database: SqliteDatabase, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def renew(self, node: Node, *, lease_s: float) -> Node:
+        def write(connection: sqlite3.Connection) -> Node:
+            # Read inside: a write that had to wait must not give a lease that began before the wait.
+            until = self._clock.now() + timedelta(seconds=lease_s)
+            renewed = node.model_copy(update={"lease_until": until})
+            connection.execute(_RENEW, (node.id, to_text(until), to_doc(renewed)))
+            return renewed
+
+        return await self._database.write(write)
+
+    async def get(self, node: NodeId) -> Node:
+        row = await self._database.read(
+            lambda connection: connection.execute("SELECT doc FROM nodes WHERE id = ?", (node,)).fetchone()
+        )
+        if row is None:
+            raise unknown_node(node)
+        return from_doc(Node, row[0])
+
+    async def list(self) -> Sequence[Node]:
+        rows = await self._database.read(
+            lambda connection: connection.execute("SELECT doc FROM nodes ORDER BY id").fetchall()
+        )
+        return [from_doc(Node, doc) for (doc,) in rows]
+
+    async def is_gone(self, node: NodeId, *, margin_s: float) -> bool:
+        since = to_text(self._clock.now() - timedelta(seconds=margin_s))
+        held = await self._database.read(
+            lambda connection: connection.execute(
+                "SELECT 1 FROM nodes WHERE id = ? AND lease_until >= ?", (node, since)
+            ).fetchone()
+        )
+        return held is None
+
+    async def forget(self, node: NodeId) -> None:
+        await self._database.write(lambda connection: connection.execute("DELETE FROM nodes WHERE id = ?", (node,)))
