@@ -63,7 +63,8 @@ class Usage(NamedTuple):
 
 class Sandboxes(Protocol):
     async def prepare(self, plan: SandboxPlan) -> Sandbox:
-        """Directories, disk, mounts, bundle. Nothing runs yet; the upper may be filled."""
+        """Directories, disk, bundle. Nothing runs and no overlay is mounted yet: `upper_path` is not there, so that a
+        checkpoint can be fetched into it; `start` and `restore` make it if it is missing, and mount."""
         ...
 
     async def start(self, sandbox: Sandbox) -> None:
