@@ -83,6 +83,8 @@ def _examine() -> Iterator[Finding]:
     inspect_feed = partial(inspection.inspect_feed, settings, is_running=found.is_running)
     yield _inspect("feed", inspect_feed, mend.format("feed"))
     yield _inspect("objects", partial(inspection.inspect_objects, settings), mend.format("objects"))
+    yield _temporal(settings, found)
+    yield _machines(settings)
 
 
 def _python() -> Finding:
@@ -152,6 +154,37 @@ def _api(found: "StackStatus") -> Finding:
         mend = "see logs/api.log under home; outlive down, then outlive up"
         return Finding("api", "fail", f"{found.health.detail} {found.health.body or ''}".strip(), mend)
     return Finding("api", "ok", f"ready at {found.url}")
+
+
+def _temporal(settings: "Settings", found: "StackStatus") -> Finding:
+    from outlive.processes.temporal_server import ask_version, find_program
+    from outlive.wiring.inspection import inspect_temporal
+
+    mend = "see logs/temporal.log and logs/worker.log under home; outlive down, then outlive up"
+    if settings.temporal.is_embedded:
+        try:
+            version = ask_version(find_program())
+        except OutliveError as error:
+            return Finding("temporal", "fail", error.message)
+        if not found.is_running:
+            return Finding("temporal", "ok", f"embedded, version {version}: run by outlive up")
+    else:
+        mend = "check the settings temporal.address, temporal.namespace and its TLS"
+    return _inspect("temporal", partial(inspect_temporal, settings, has_worker=found.is_running), mend)
+
+
+def _machines(settings: "Settings") -> Finding:
+    from outlive.processes.machines import look_for_machines
+
+    try:
+        machines = look_for_machines(settings)
+    except OutliveError as error:
+        return Finding("machines", "fail", error.message)
+    if machines.is_on:
+        return Finding("machines", "ok", f"can run here {machines.why}")
+    if settings.machines.enabled == "off":
+        return Finding("machines", "ok", f"off: {machines.why}")
+    return Finding("machines", "warn", f"off: {machines.why}", "run as root with runsc installed, or use another host")
 
 
 def _inspect(name: str, inspect: Callable[[], Awaitable[str]], mend: str) -> Finding:

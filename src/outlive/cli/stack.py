@@ -118,16 +118,20 @@ def _line(notice: "Notice", *, is_detached: bool) -> str:
 
 
 def down(json: Json = False) -> None:
-    """Stop the stack and wait until nothing of it is left. Nothing running: says so, and is done.
+    """Stop the stack and wait until nothing of it is left. Machines that run are hibernated first, so that they come
+    back as they were. Nothing running: says so, and is done.
 
     \b
     Example:
       outlive down
     """
+    from outlive.processes.hibernate import HIBERNATE_WITHIN_S, hibernate_all
     from outlive.processes.stack import stop
     from outlive.wiring.settings import find_home
 
-    ended = stop(find_home())
+    home = find_home()
+    hibernate_all(home, lambda text: print(f"outlive: {text}", file=sys.stderr), HIBERNATE_WITHIN_S)
+    ended = stop(home)
     if json:
         print_json({"ended": ended})
     elif ended:

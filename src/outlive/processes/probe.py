@@ -22,7 +22,7 @@ def probe(url: str, tls_cert: Path | None = None, token: str | None = None) -> H
     """Ask the API at `url` whether it is ready. Never raises for one that is away. A token is needed by an API that
     listens on the network."""
     try:
-        status, body = _get(url, "/readyz", tls_cert, token)
+        status, body = get(url, "/readyz", tls_cert, token)
     except (OSError, http.client.HTTPException) as error:
         return Health(False, f"{url} does not answer: {error or type(error).__name__}")
     try:
@@ -35,14 +35,15 @@ def probe(url: str, tls_cert: Path | None = None, token: str | None = None) -> H
 def count(url: str, tls_cert: Path | None, token: str | None) -> dict[str, int]:
     """What the API has counted since it started; empty if it does not say."""
     try:
-        _, body = _get(url, "/metrics", tls_cert, token)
+        _, body = get(url, "/metrics", tls_cert, token)
     except (OSError, http.client.HTTPException):
         return {}
     lines = (line.partition(" ") for line in body.decode("utf-8", "replace").splitlines())
     return {_COUNTS[name]: int(float(value)) for name, _, value in lines if name in _COUNTS}
 
 
-def _get(url: str, path: str, tls_cert: Path | None, token: str | None) -> tuple[int, bytes]:
+def get(url: str, path: str, tls_cert: Path | None, token: str | None) -> tuple[int, bytes]:
+    """Status and body of the answer. Raises `OSError` or `HTTPException` if there is none."""
     address = urlsplit(url)
     host = address.hostname or ""
     connection: http.client.HTTPConnection

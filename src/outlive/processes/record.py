@@ -44,6 +44,10 @@ class StackRecord:
         return Process(self.pid, self.started, self.boot)
 
     @property
+    def tls_path(self) -> Path | None:
+        return Path(self.tls_cert) if self.tls_cert else None
+
+    @property
     def is_running(self) -> bool:
         return is_alive(self.supervisor)
 

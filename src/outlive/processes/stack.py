@@ -89,7 +89,7 @@ def _await_running(settings: Settings, deadline: float) -> Started | None:
     detail = "it is starting"
     while (running := read_running(settings.run_path)) is not None:
         if running.url is not None:
-            health = probe(running.url, _cert_of(running), _token(settings))
+            health = probe(running.url, running.tls_path, _token(settings))
             if health.is_ready:
                 return Started(running.url, running.pid, was_running=True)
             detail = health.detail
@@ -250,7 +250,7 @@ def status(home: Places) -> StackStatus:
         return StackStatus(False, None, Health(False, "not running"), shown, {})
     if record.url is None:
         return StackStatus(True, None, Health(False, "starting"), shown, {}, record.machines_off)
-    where = (record.url, _cert_of(record), _token(home))
+    where = (record.url, record.tls_path, _token(home))
     health = probe(*where)
     counts = count(*where) if health.is_ready else {}
     return StackStatus(True, record.url, health, shown, counts, record.machines_off)
@@ -259,10 +259,6 @@ def status(home: Places) -> StackStatus:
 def _status_of(name: str, process: proc.Process, restarts: int) -> ProcessStatus:
     is_alive = proc.is_alive(process)
     return ProcessStatus(name, process.pid, is_alive, proc.uptime_s(process) if is_alive else None, restarts)
-
-
-def _cert_of(record: StackRecord) -> Path | None:
-    return Path(record.tls_cert) if record.tls_cert else None
 
 
 def _token(home: Places) -> str | None:

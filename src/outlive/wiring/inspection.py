@@ -20,6 +20,7 @@ from outlive.wiring.settings import Settings
 
 _FULL_TEXT = "CREATE VIRTUAL TABLE words USING fts5(text)"
 _RETURNING = "INSERT INTO words VALUES ('a') RETURNING *"
+_TEMPORAL_WITHIN_S = 5.0
 _SELECT = "SELECT name FROM migrations"
 
 
@@ -109,6 +110,19 @@ async def _ping_redis(settings: Settings) -> str:
     async with RedisServer(settings.feed.url.get_secret_value()).connect() as connection:
         await connection.call([["PING"]], 2.0)
     return "Redis answers"
+
+
+async def inspect_temporal(settings: Settings, *, has_worker: bool) -> str:
+    """Whether Temporal answers and, if there should be a worker, whether work goes through from end to end."""
+    from outlive.wiring.ping import ping
+    from outlive.wiring.temporal import connect_temporal
+
+    client = await connect_temporal(settings, _TEMPORAL_WITHIN_S)
+    where = client.service_client.config.target_host
+    if not has_worker:
+        return f"{where} answers"
+    took_ms = await ping(client, _TEMPORAL_WITHIN_S)
+    return f"{where} answers; a workflow and its activity took {took_ms:.0f} ms"
 
 
 async def inspect_objects(settings: Settings) -> str:

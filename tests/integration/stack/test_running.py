@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import stat
 
@@ -76,8 +77,10 @@ def test_doctor_finds_every_part_well(running: Home) -> None:
     document = json.loads(result.stdout)
     assert result.returncode == 0, document
     assert {each["name"]: each["level"] for each in document["findings"]} == dict.fromkeys(
-        ["python", "sqlite", "settings", "home", "disk", "endpoint", "port", "api", "database", "feed", "objects"], "ok"
+        "python sqlite settings home disk endpoint port api database feed objects temporal machines".split(), "ok"
     )
+    [temporal] = [each["detail"] for each in document["findings"] if each["name"] == "temporal"]
+    assert re.search(r"127\.0\.0\.1:\d+ answers; a workflow and its activity took \d+ ms", temporal)
 
 
 def test_the_token_is_in_no_log_and_no_output(running: Home) -> None:
