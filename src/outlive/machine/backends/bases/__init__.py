@@ -1,0 +1,6 @@
+"""How bases and the guest's runtime are made and kept on a host. See docs/guides/bases.md."""
+
+from outlive.machine.backends.bases.ensure import ensure_base, find_base, list_bases, remove_base
+from outlive.machine.backends.bases.runtime import ensure_runtime
+
+__all__ = ["ensure_base", "ensure_runtime", "find_base", "list_bases", "remove_base"]
