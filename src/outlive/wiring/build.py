@@ -19,6 +19,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.feed import Feed
 from outlive.conversation.log import Catalog, EventLog
 from outlive.governance import CachedPrincipals, Idempotency, IdempotencyKeys, Principals, open_idempotency
+from outlive.machine.egress_log import EgressRecords
 from outlive.machine.records import CheckpointRecords, Effects, EnvironmentRecords, MachineRecords, Nodes
 from outlive.storage.migrate import Migrations, migrate_postgres, migrate_sqlite
 from outlive.storage.objects import ObjectStore, open_objects
@@ -43,6 +44,7 @@ class Stores(NamedTuple):
     nodes: Nodes
     checkpoints: CheckpointRecords
     environments: EnvironmentRecords
+    egress: EgressRecords
     check: Check
 
 
@@ -57,6 +59,7 @@ class Parts(NamedTuple):
     nodes: Nodes
     checkpoints: CheckpointRecords
     environments: EnvironmentRecords
+    egress: EgressRecords
     clock: Clock
     readiness: Callable[[], Awaitable[Mapping[str, bool]]]
 
@@ -78,6 +81,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             nodes=stores.nodes,
             checkpoints=stores.checkpoints,
             environments=stores.environments,
+            egress=stores.egress,
             clock=clock,
             # Not the feed: without it everything still works, only later.
             readiness=Readiness({"database": stores.check, "objects": objects.check}, clock),
@@ -118,6 +122,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
     from outlive.conversation.backends import sqlite_log
     from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
     from outlive.governance.backends import sqlite as governance
+    from outlive.machine.backends.sqlite_egress import SqliteEgress
     from outlive.machine.backends.sqlite_records import sqlite_records
     from outlive.storage.sqlite import open_sqlite
 
@@ -136,6 +141,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
                 governance.SqlitePrincipals(database, clock),
                 governance.SqliteIdempotencyKeys(database, clock),
                 *sqlite_records(database, clock),
+                SqliteEgress(database),
                 check,
             )
 
@@ -145,6 +151,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
     from outlive.conversation.backends import postgres_log
     from outlive.conversation.backends.postgres_catalog import PostgresCatalog
     from outlive.governance.backends import postgres as governance
+    from outlive.machine.backends.postgres_egress import PostgresEgress
     from outlive.machine.backends.postgres_records import postgres_records
     from outlive.storage.postgres import open_postgres
 
@@ -161,6 +168,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
                 governance.PostgresPrincipals(database, clock),
                 governance.PostgresIdempotencyKeys(database, clock),
                 *postgres_records(database),
+                PostgresEgress(database),
                 check,
             )
 
