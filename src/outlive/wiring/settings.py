@@ -166,6 +166,19 @@ class WorkerSettings(_Section):
 
 class NodeSettings(_Section):
     path: AbsolutePath | None = Field(None, description="Folder of the node's own state; by default `node` under home.")
+    address: str | None = Field(
+        None,
+        description="Where this node serves the API: `https://host:port` (the next port is taken too) or `unix:/path`; by "
+        "default a socket under home.",
+    )
+    token: SecretStr | None = Field(
+        None, description="What the API shows to nodes: the same on all hosts; by default made and kept under home."
+    )
+    tls_cert: AbsolutePath | None = Field(None, description="Certificate (PEM) that this node serves with.")
+    tls_key: AbsolutePath | None = Field(None, description="Its private key (PEM).")
+    tls_ca: AbsolutePath | None = Field(
+        None, description="Authority (PEM) that signed the nodes' certificates; by default those the host trusts."
+    )
 
 
 class MachineSettings(_Section):
@@ -197,6 +210,16 @@ class Places:
     @property
     def feed_socket_path(self) -> Path:
         return self.run_path / "feed.sock"
+
+    @property
+    def node_socket_path(self) -> Path:
+        """Where the embedded node serves the API; its raw connections are beside."""
+        return self.run_path / "node.sock"
+
+    @property
+    def node_token_path(self) -> Path:
+        """Holds what the API shows to the node when the settings name no token."""
+        return self.home / "node.token"
 
     @property
     def temporal_path(self) -> Path:
