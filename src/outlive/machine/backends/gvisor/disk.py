@@ -1,0 +1,100 @@
+"""The filesystem of a sandbox: the layers of its base, never written to, and what differs, on a disk of its own.
+
+The disk is a file of the size of the limit, sparse, with an ext4 in it: a machine that fills it gets ENOSPC, and the
+host does not notice. Mounts are the host's, not a process's: they stay when the node dies, and are found again.
+Nothing here is journaled or synced: what has to outlive the host is in a checkpoint.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+
+from outlive.base import InvalidError, UnavailableError
+from outlive.machine.backends.gvisor.commands import check_command, run_command
+
+_MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")
+# The kernel would fill in the tables of inodes behind our back: 160 MB of a disk of 10 GiB that nobody uses.
+# Nothing on it is a device or a setuid program of the host's (gVisor does its own).
+_DISK_OPTIONS = "loop,nodev,nosuid,noatime,noinit_itable"
+# The upper is carried to other hosts: nothing in it may point to its base by anything but a path.
+# volatile: no sync, which nothing here counts on.
+_OVERLAY_OPTIONS = "nodev,nosuid,noatime,index=off,metacopy=off,redirect_dir=off,xino=off,volatile"
+_DEADLINE_S = 30.0
+_PLAIN = re.compile(r"/[^,:\\\"\s]*")  # what the options of a mount take as it is
+_TRIES = 3
+
+
+def check_plain(path: Path) -> None:
+    if not _PLAIN.fullmatch(str(path)):
+        raise InvalidError(
+            "sandbox.path", f"{str(path)!r} cannot be mounted: use a path without commas, colons, spaces."
+        )
+
+
+async def make_disk(path: Path, size_mib: int) -> None:
+    """`path`/disk.img, mounted at `path`/disk, with an empty upper in it."""
+    image, place = path / "disk.img", path / "disk"
+    output = path / "logs" / "disk.log"
+    _make_sparse(image, size_mib << 20)
+    await check_command([*_MKFS, str(image)], output=output, deadline_s=_DEADLINE_S)
+    place.mkdir()
+    mount = ["mount", "-n", "-t", "ext4", "-o", _DISK_OPTIONS, str(image), str(place)]
+    await check_command(mount, output=output, deadline_s=_DEADLINE_S)
+    (place / "upper").mkdir(mode=0o755)
+    (place / "work").mkdir(mode=0o700)
+
+
+async def mount_root(path: Path, layers: Sequence[str]) -> None:
+    """Layers, topmost first, and the upper, at `path`/root. The upper is not to be written to from now on."""
+    root, disk = path / "root", path / "disk"
+    root.mkdir(exist_ok=True)
+    if root.is_mount():
+        return
+    await anyio.to_thread.run_sync(_renew, disk / "work")
+    options = f"{_OVERLAY_OPTIONS},lowerdir={':'.join(layers)},upperdir={disk}/upper,workdir={disk}/work"
+    mount = ["mount", "-n", "-t", "overlay", "-o", options, "overlay", str(root)]
+    await check_command(mount, output=path / "logs" / "root.log", deadline_s=_DEADLINE_S)
+
+
+async def unmount_all(path: Path) -> None:
+    """Both, if they are there; a mount that something still holds is taken out of sight, and ends with its holder."""
+    for place in (path / "root", path / "disk"):
+        for attempt in range(_TRIES):
+            if not is_mount(place):
+                break
+            options = ["-l"] if attempt == _TRIES - 1 else []
+            output = path / "logs" / "unmount.log"
+            await run_command(["umount", "-n", *options, str(place)], output=output, deadline_s=_DEADLINE_S)
+        if is_mount(place):
+            raise UnavailableError("sandbox.mounted", f"{str(place)!r} cannot be unmounted; try again.")
+
+
+def is_mount(place: Path) -> bool:
+    try:
+        return place.is_mount()
+    except OSError:
+        return True  # one that cannot even be looked at is there, and broken
+
+
+def used_bytes(path: Path) -> int:
+    """Of the disk: what differs from the base, and the filesystem's own tables."""
+    try:
+        found = os.statvfs(path / "disk")
+    except OSError:
+        return 0
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def _make_sparse(file: Path, size: int) -> None:
+    with open(file, "xb") as opened:
+        opened.truncate(size)
+
+
+def _renew(folder: Path) -> None:
+    """overlayfs refuses a work folder that a volatile mount used before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
