@@ -34,6 +34,7 @@ class Saving:
         threads: anyio.CapacityLimiter,
         checkpoint: CheckpointId,
         known: Known,
+        pack_bytes: int,
         progress: ProgressCallback,
     ) -> None:
         self._objects = objects
@@ -42,7 +43,7 @@ class Saving:
         self._progress = progress
         self._slots = anyio.Semaphore(AT_ONCE)
         self._stored: dict[int, tuple[PackRef, PackIndex]] = {}
-        self.scanner = Scanner(known)
+        self.scanner = Scanner(known, pack_bytes)
         # A save that is tried again under the same id never meets the packs of the try before.
         self.attempt = secrets.token_hex(4)
 

@@ -12,7 +12,7 @@ from outlive.machine.checkpoint.chunking import LARGEST_CHUNK, Cut
 from outlive.machine.checkpoint.layout import LayoutWriter
 from outlive.machine.checkpoint.lineage import Known, maker_and_number
 from outlive.machine.checkpoint.manifest import Stream
-from outlive.machine.checkpoint.packs import PACK_BYTES, RawPack, digest_of
+from outlive.machine.checkpoint.packs import RawPack, digest_of
 
 _BREATH = 32 * 1024 * 1024
 _ZEROS = {length: bytes(length) for length in (4096, LARGEST_CHUNK)}
@@ -26,7 +26,8 @@ def _is_zero(chunk: bytes) -> bool:
 class Scanner:
     """Takes the streams of one checkpoint one after the other. Drain each scan before the next; `finish` at the end."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, full_bytes: int) -> None:
+        self._full_bytes = full_bytes
         self._known = known.chunks
         self._own: dict[bytes, int] = {}
         self._pack = RawPack(0, [], [])
@@ -47,7 +48,7 @@ class Scanner:
             for end in ends:
                 self._take(block[start:end], layout)
                 start = end
-                if self._pack_bytes >= PACK_BYTES:
+                if self._pack_bytes >= self._full_bytes:
                     yield self._full_pack()
                     quiet = 0
             quiet += len(block)

@@ -25,7 +25,7 @@ from outlive.machine.checkpoint.manifest import (
     encode_manifest,
     manifest_key,
 )
-from outlive.machine.checkpoint.packs import damaged, encode_indexes, hash_of, open_frames
+from outlive.machine.checkpoint.packs import PACK_BYTES, damaged, encode_indexes, hash_of, open_frames
 from outlive.machine.checkpoint.progress import Progress, ProgressCallback, no_progress
 from outlive.machine.checkpoint.restoring import Restoring
 from outlive.machine.checkpoint.saving import Saving
@@ -44,8 +44,9 @@ class Saved(NamedTuple):
 
 
 class CheckpointStore:
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, pack_bytes: int = PACK_BYTES) -> None:
         self._objects = objects
+        self._pack_bytes = pack_bytes
         self._threads = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
 
     async def save(
@@ -65,7 +66,7 @@ class CheckpointStore:
         if await self._objects.exists(key):
             raise ConflictError("checkpoint.exists", f"Checkpoint {facts.id} is there already: read its manifest.")
         known = await self._known(parent)
-        saving = Saving(self._objects, self._threads, facts.id, known, progress)
+        saving = Saving(self._objects, self._threads, facts.id, known, self._pack_bytes, progress)
         await saving.run(image_dir, upper)
         index = await in_thread(lambda: encode_indexes(saving.indexes), self._threads)
         own = Maker(
