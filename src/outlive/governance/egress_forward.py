@@ -10,6 +10,7 @@ import socket
 
 import anyio
 import h11
+from anyio.lowlevel import checkpoint
 
 from outlive.governance.egress_http import HEAD_LIMIT, Head, Headers, Refusal, bad_request, end_to_end, unreachable
 from outlive.governance.egress_splice import Idle, Tally, is_gone
@@ -92,6 +93,7 @@ class Forwarding:
                 self._tally.count_down(len(data))
             self._idle.touch()
             reader.receive_data(data)
+            await checkpoint()  # a socket that always has more must not keep the others from theirs
         return event
 
     async def _to_near(self, data: bytes | None) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import anyio
 import h11
+from anyio.lowlevel import checkpoint
 
 from outlive.base import Clock, MachineId, UnavailableError
 from outlive.governance.egress import Address, Deny, EgressRules, decide, decide_address, parse_host, unmapped
@@ -114,10 +115,11 @@ class EgressProxy:
                         continue
                     if len(self._open) >= self._limits.connections:
                         _refuse_at_once(near, self._limits.connections)
-                        continue
-                    connection = _Connection(next(self._numbers))
-                    self._open[connection.number] = connection
-                    group.start_soon(self._keep, near, connection)
+                    else:
+                        connection = _Connection(next(self._numbers))
+                        self._open[connection.number] = connection
+                        group.start_soon(self._keep, near, connection)
+                    await checkpoint()  # a machine that dials without pause must not keep the others from theirs
 
     def replace_rules(self, rules: EgressRules) -> None:
         """From now on these hold. Open connections that they do not allow end."""
@@ -300,8 +302,11 @@ def _is_denied(rules: EgressRules, head: Head, address: Address | None) -> bool:
 
 def _refuse_at_once(near: socket.socket, limit: int) -> None:
     text = f"this machine has {limit} connections open, and that is the limit.\nClose some, then try again."
-    with near, suppress(OSError):  # the buffer of a new socket has room for it
-        near.send(Refusal(503, "Too Many Connections", "connection_limit_reached", "too_many", text).to_bytes())
+    with near:
+        with suppress(OSError):
+            near.recv(HEAD_LIMIT)  # what was asked is gone before we close: closing on it would be a reset
+        with suppress(OSError):  # the buffer of a new socket has room for it
+            near.send(Refusal(503, "Too Many Connections", "connection_limit_reached", "too_many", text).to_bytes())
 
 
 async def _tunnel(near: socket.socket, server: h11.Connection, far: socket.socket, tally: Tally, idle: Idle) -> None:
