@@ -20,7 +20,7 @@ from outlive.wiring.settings import Settings
 
 _FULL_TEXT = "CREATE VIRTUAL TABLE words USING fts5(text)"
 _RETURNING = "INSERT INTO words VALUES ('a') RETURNING *"
-_TEMPORAL_WITHIN_S = 5.0
+_TEMPORAL_WITHIN_S = 3.0
 _SELECT = "SELECT name FROM migrations"
 
 

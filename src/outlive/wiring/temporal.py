@@ -7,9 +7,11 @@ The embedded server's address is in a file under home that the supervisor writes
 """
 
 import ipaddress
+import logging
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import anyio
 import anyio.to_thread
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, RPCError, TLSConfig
 from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker
 
@@ -77,8 +80,19 @@ async def _connect(settings: TemporalSettings, address: str, *, lazy: bool = Fal
         connect_timeout=timedelta(seconds=_TRY_WITHIN_S),
         # On loopback a byte costs less than packing it.
         grpc_compression=GrpcCompression.NONE if is_near else GrpcCompression.GZIP,
+        runtime=_runtime(),
         lazy=lazy,
     )
+
+
+@cache
+def _runtime() -> Runtime:
+    """One for the process. What its native part has to say goes through our logs instead of to stdout."""
+    said = LoggingConfig(
+        filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
+        forwarding=LogForwardingConfig(logging.getLogger("temporalio.core")),
+    )
+    return Runtime(telemetry=TelemetryConfig(logging=said))
 
 
 def make_worker(

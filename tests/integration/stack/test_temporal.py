@@ -141,7 +141,7 @@ def test_a_taken_port_of_temporal_is_named_and_nothing_is_started(home: Home) ->
     assert sorted(path.name for path in (home.path / "run").iterdir()) == ["supervisor.lock"]
 
 
-def test_with_a_cluster_no_server_is_started_and_its_work_is_done_there(home: Home, tmp_path: Path) -> None:
+def test_with_a_cluster_no_server_is_started_and_reading_goes_on_when_it_is_away(home: Home, tmp_path: Path) -> None:
     home.up()
     other = Home(tmp_path / "other", OUTLIVE_TEMPORAL__ADDRESS=_address(home))
     try:
@@ -151,6 +151,8 @@ def test_with_a_cluster_no_server_is_started_and_its_work_is_done_there(home: Ho
         away = other.run("doctor", "--json")
         assert [each["name"] for each in json.loads(away.stdout)["findings"] if each["level"] == "fail"] == ["temporal"]
         assert other.is_ready()
+        lines = (other.path / "logs" / "worker.log").read_text().splitlines()
+        assert [line for line in lines if not line.startswith("{")] == []  # what the SDK says is JSON too
     finally:
         other.stop()
 
