@@ -8,7 +8,9 @@ import pytest
 from style.tree import name_of, parsed, python_files
 
 # File -> why it has to catch whatever comes. Supervisors and the outermost frame of a process are the usual reasons.
-ALLOWED: dict[str, str] = {}
+ALLOWED: dict[str, str] = {
+    "src/outlive/guest/loop.py": "PID 1 of a machine: its end would be the end of all that runs there",
+}
 
 BROAD = {"Exception", "BaseException"}
 

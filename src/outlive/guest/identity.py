@@ -1,0 +1,95 @@
+"""Which machine this is, and which generation of it. Grows with every boot and restore; never goes back.
+
+A fork is a copy of a live machine that must not go on as its twin: it gets its own machine-id and host name, and its
+randomness is seeded anew. After every wake the machine's own hook is told.
+"""
+
+import os
+import socket
+import stat
+import sys
+
+from outlive.guest.loop import Loop
+from outlive.guest.spawn import Program, environment, spawn
+from outlive.guest.users import Users
+from outlive.guest.wire import VERSION, WireError, Words
+
+HOOK = "/etc/outlive/after_wake"
+_HOOK_S = 30.0
+
+
+class Identity:
+    def __init__(self, loop: Loop, users: Users, *, owns_machine: bool) -> None:
+        self._loop = loop
+        self._users = users
+        self._owns_machine = owns_machine  # False: an ordinary process of a test, which changes nothing around it
+        self.boot = os.urandom(16).hex()
+        self.machine = ""
+        self.generation = 0
+        self.env: dict[str, str] = {}
+
+    def hello(self) -> Words:
+        return {"version": VERSION, "boot": self.boot, "machine": self.machine, "generation": self.generation}
+
+    def welcome(self, words: Words) -> None:
+        machine, generation, env = words.get("machine"), words.get("generation"), words.get("env")
+        if not isinstance(machine, str) or not isinstance(generation, int) or not isinstance(env, dict):
+            raise WireError("this is no welcome")
+        is_first = not self.machine
+        is_fork = not is_first and machine != self.machine
+        if not is_fork and generation < self.generation:
+            raise WireError(f"generation {generation} is over: this machine has been {self.generation}")
+        is_wake = is_fork or (not is_first and generation > self.generation)
+        self.machine, self.generation = machine, generation
+        self.env = {str(name): str(value) for name, value in env.items()}
+        if is_first or is_fork:
+            self._become(str(words.get("hostname", "")), str(words.get("seed", "")))
+        if is_wake:
+            self._run_hook("fork" if is_fork else "wake")
+
+    def _become(self, hostname: str, seed: str) -> None:
+        """Nothing in the guest draws on a generator of its own: what it needs it asks the system for, each time."""
+        if not self._owns_machine:
+            return
+        try:
+            _write("/dev/urandom", seed)
+            _write("/etc/machine-id", self.machine.rpartition("_")[2][:32])
+            if hostname:
+                _write("/etc/hostname", hostname)
+                socket.sethostname(hostname)
+        except OSError as error:  # a read-only machine keeps what it has
+            sys.stderr.write(f"guest: the identity was not written: {error}\n")
+
+    def _run_hook(self, why: str) -> None:
+        try:
+            found = os.stat(HOOK)
+        except OSError:
+            return
+        # It runs as root: only root may have written it.
+        if not self._owns_machine or found.st_uid != 0 or found.st_mode & 0o022 or not found.st_mode & 0o100:
+            return
+        if not stat.S_ISREG(found.st_mode):
+            return
+        root = self._users.find("root")
+        nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            pid = spawn(Program([HOOK, why], environment(root, self.env), "/", root), nothing, nothing, nothing)
+        finally:
+            os.close(nothing)
+        self._hook = pid
+        self._loop.after(_HOOK_S, lambda: self._end_hook(pid))
+
+    def _end_hook(self, pid: int) -> None:
+        if self._hook == pid:
+            os.killpg(pid, 9)
+
+    _hook = 0
+
+    def reaped(self, pid: int) -> None:
+        if pid == self._hook:
+            self._hook = 0
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(f"{text}\n")

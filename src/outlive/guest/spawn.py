@@ -1,0 +1,87 @@
+"""Start a program: which file, as whom, with which environment. A session of its own, no descriptor but three.
+
+Limits that every program inherits (no core files, a bound on processes and descriptors) are set once, on the guest
+itself: so nothing has to run between fork and exec.
+"""
+
+import os
+import resource
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from outlive.guest.refusal import RefusalError, refusal_of
+from outlive.guest.users import User, acting_as
+
+PROXY = "http://127.0.0.1:3128"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DIRECT = "localhost,127.0.0.1,::1"
+_PROCESS_LIMIT = 4096
+_DESCRIPTOR_LIMIT = 65536
+_SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
+
+
+class Program(NamedTuple):
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    user: User
+
+
+def limit_resources() -> None:
+    for which, wanted in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, _PROCESS_LIMIT),
+        (resource.RLIMIT_NOFILE, _DESCRIPTOR_LIMIT),
+    ):
+        highest = resource.getrlimit(which)[1]
+        value = wanted if highest == resource.RLIM_INFINITY else min(wanted, highest)
+        resource.setrlimit(which, (value, value))
+
+
+def shell() -> str:
+    return next((path for path in _SHELLS if os.path.exists(path)), "/bin/sh")
+
+
+def environment(user: User, *layers: Mapping[str, str]) -> dict[str, str]:
+    """A clean, small environment, and then what each layer says."""
+    env = {
+        "PATH": _PATH,
+        "HOME": user.home,
+        "USER": user.name,
+        "LOGNAME": user.name,
+        "SHELL": shell(),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+    }
+    for name, value in (("HTTP_PROXY", PROXY), ("HTTPS_PROXY", PROXY), ("NO_PROXY", _DIRECT)):
+        env[name] = env[name.lower()] = value
+    for layer in layers:
+        env.update(layer)
+    return env
+
+
+def spawn(program: Program, stdin: int, stdout: int, stderr: int) -> int:
+    """The new process's id, which is also that of its session and process group. Whoever calls reaps it."""
+    try:
+        with acting_as(program.user):
+            child = subprocess.Popen(  # noqa: S603  # running what it is given is what a machine is for
+                program.argv,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=program.cwd,
+                env=program.env,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise not_started(program, error) from error
+    except ValueError as error:
+        raise RefusalError("invalid", "bad_request", f"This cannot be started: {error}.") from error
+    child.returncode = 0  # the guest reaps: `subprocess` must never wait for this one
+    return child.pid
+
+
+def not_started(program: Program, error: OSError) -> RefusalError:
+    said = refusal_of(error)
+    return RefusalError(said.kind, "not_started", f"{program.argv[0]!r} did not start: {said.message}")

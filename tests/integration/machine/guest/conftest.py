@@ -1,0 +1,67 @@
+"""A real guest as an ordinary process, over a real socket: fast, and all but PID 1."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import outlive
+from outlive.base import MachineId
+from outlive.machine.guest_link import SOCKET, Guest, GuestDoor, Welcome, open_door
+
+MACHINE = MachineId("mach_" + "1" * 32)
+
+StartGuest = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def welcome(generation: int = 1, machine: str = MACHINE) -> Welcome:
+    return Welcome(MachineId(machine), generation, "m1", "seed", {"FROM_WELCOME": "yes"})
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """Where commands run; everybody may write there, since they run as another user."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    place = tmp_path / "workspace"
+    place.mkdir()
+    place.chmod(0o777)
+    return place
+
+
+@pytest.fixture
+def sockets(tmp_path: Path) -> Path:
+    place = tmp_path / "sockets"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def start_guest(workspace: Path, sockets: Path) -> Iterator[StartGuest]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "outlive.guest", "--relay-port=0", f"--socket={sockets / SOCKET}"]
+        argv += [f"--egress={sockets / 'egress.sock'}", f"--workspace={workspace}", *options]
+        env = {"PYTHONPATH": str(Path(outlive.__file__).parents[1])}
+        started.append(subprocess.Popen(argv, env=env, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.fixture
+async def door(sockets: Path) -> AsyncIterator[GuestDoor]:
+    async with open_door(sockets, welcome()) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def guest(door: GuestDoor, start_guest: StartGuest) -> Guest:
+    start_guest()
+    return await door.guest(10)
