@@ -24,6 +24,20 @@ class CrashPoint(StrEnum):
     API_BEFORE_ANSWER = "api.before_answer"  # recorded, not sent
     MIGRATE_BEFORE_COMMIT = "migrate.before_commit"
     ENDPOINT_BEFORE_RENAME = "endpoint.before_rename"
+    EXEC_AFTER_BEGIN = "exec.after_begin"  # the journal says that it begins; the guest was not told
+    EXEC_AFTER_START = "exec.after_start"  # it runs; nobody follows it
+    EXEC_BEFORE_RECORD = "exec.before_record"  # it is over; the journal does not say so
+    EXEC_AFTER_RECORD = "exec.after_record"  # recorded, not answered
+    UP_AFTER_BEGIN = "up.after_begin"  # a new generation is begun, nothing is made yet
+    UP_AFTER_PREPARE = "up.after_prepare"  # disk and directories are there, nothing runs
+    UP_AFTER_START = "up.after_start"  # the sandbox runs, the record says that it is being made
+    UP_AFTER_RECORD = "up.after_record"  # up and recorded, nobody was told
+    CHECKPOINT_AFTER_IMAGE = "checkpoint.after_image"  # paused, its memory is on disk
+    CHECKPOINT_AFTER_STORE = "checkpoint.after_store"  # stored, not verified
+    CHECKPOINT_AFTER_READY = "checkpoint.after_ready"  # verified and ready, the machine's record does not name it
+    HIBERNATE_BEFORE_RECORD = "hibernate.before_record"
+    HIBERNATE_AFTER_RECORD = "hibernate.after_record"  # hibernated, its sandbox is still here
+    REMOVE_AFTER_DESTROY = "remove.after_destroy"  # the sandbox is gone, the record is not
 
 
 _VARIABLE = "OUTLIVE_CRASH_AT"

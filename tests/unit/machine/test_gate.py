@@ -29,15 +29,14 @@ async def test_whoever_shuts_it_waits_for_those_inside_and_keeps_others_out() ->
         async with gate.inside(5.0):
             order.append("late")
 
-    async with anyio.create_task_group() as group:
-        async with gate.inside(1.0):
-            group.start_soon(shut)
-            await is_shutting.wait()
-            await anyio.lowlevel.checkpoint()
-            group.start_soon(come_later)
-            await anyio.lowlevel.checkpoint()
-            order.append("leaving")
-            may_leave.set()
+    async with anyio.create_task_group() as group, gate.inside(1.0):
+        group.start_soon(shut)
+        await is_shutting.wait()
+        await anyio.lowlevel.checkpoint()
+        group.start_soon(come_later)
+        await anyio.lowlevel.checkpoint()
+        order.append("leaving")
+        may_leave.set()
     assert order == ["leaving", "shut", "late"]
 
 

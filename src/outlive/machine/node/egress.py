@@ -1,0 +1,34 @@
+"""The way out of a resident: its own socket beside the guest's, served by a proxy with the rules of its environment."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from outlive.governance.egress import parse_rules
+from outlive.governance.egress_proxy import EgressProxy, listen_for_egress
+from outlive.machine.node.parts import NodeParts
+from outlive.machine.sandbox import Sandbox
+from outlive.machine.status import Machine
+
+SOCKET = "egress.sock"
+
+
+@asynccontextmanager
+async def open_egress(parts: NodeParts, record: Machine, sandbox: Sandbox) -> AsyncIterator[EgressProxy]:
+    """Serve while inside. Leaving ends every connection of the machine to the outside."""
+    proxy = EgressProxy(
+        record.id, parse_rules(record.spec.egress), parts.egress_record, dialer=parts.dialer, clock=parts.clock
+    )
+    # A socket's path ends at 107 bytes; through an open directory it is short however deep the place is.
+    folder = os.open(sandbox.host_path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener = listen_for_egress(Path(f"/proc/self/fd/{folder}/{SOCKET}"))
+    finally:
+        os.close(folder)
+    async with anyio.create_task_group() as group:
+        group.start_soon(proxy.serve, listener)
+        yield proxy
+        group.cancel_scope.cancel()

@@ -1,0 +1,345 @@
+"""The node: what it does for machines (`NodeSteps`), how it finds its sandboxes again, and whom it houses.
+
+Rule 1: one step at a time per machine. Each begins and ends with the record; see `lifecycle`.
+Rule 2: a sandbox here whose record does not name this node and its generation is destroyed, whatever it is doing.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import anyio.abc
+
+from outlive.base import (
+    CrashPoint,
+    EffectId,
+    FencedError,
+    MachineId,
+    NotFoundError,
+    OutliveError,
+    UnavailableError,
+    reach,
+)
+from outlive.machine import lifecycle
+from outlive.machine.activities import forget_machine
+from outlive.machine.base import Base
+from outlive.machine.command import Command
+from outlive.machine.guest_link import open_door
+from outlive.machine.node import up
+from outlive.machine.node.egress import open_egress
+from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.resident import Resident, Residents
+from outlive.machine.node.runs import Runs
+from outlive.machine.node.saving import Saving
+from outlive.machine.records import MachineFilter
+from outlive.machine.sandbox import Sandbox
+from outlive.machine.status import Machine
+
+_log = logging.getLogger(__name__)
+
+_GUEST_WITHIN_S = 30.0
+_GATE_WITHIN_S = 30.0
+_SERVICE_OUTPUT = 64 * 1024  # bytes that are kept of what a service prints; the rest is read and dropped
+
+
+class Node:
+    """Made by `open_node`."""
+
+    def __init__(self, parts: NodeParts, tasks: anyio.abc.TaskGroup) -> None:
+        self.parts = parts
+        self.residents = Residents()
+        self.runs = Runs(parts, tasks)
+        self.saving = Saving(parts)
+        self._tasks = tasks
+        self._settling: set[MachineId] = set()
+        self._locks: defaultdict[MachineId, anyio.Lock] = defaultdict(anyio.Lock)
+
+    # ── steps ──
+
+    async def boot(self, machine: MachineId) -> None:
+        async with self._locks[machine]:
+            await self._come_up(machine)
+
+    async def wake(self, machine: MachineId) -> None:
+        async with self._locks[machine]:
+            await self._come_up(machine)
+
+    async def freeze(self, machine: MachineId) -> None:
+        async with self._locks[machine]:
+            resident = await self._holding(machine)
+            # Not through the gate: a person's stop does not wait for anybody.
+            await resident.freeze("halted")
+            now = self.parts.clock.now()
+            await self.parts.machines.change(
+                machine, lambda found: lifecycle.end_freeze(found, self.parts.node, resident.generation, now)
+            )
+
+    async def thaw(self, machine: MachineId) -> None:
+        async with self._locks[machine]:
+            resident = await self._holding(machine)
+            await resident.unfreeze("halted")
+            now = self.parts.clock.now()
+            await self.parts.machines.change(
+                machine, lambda found: lifecycle.end_thaw(found, self.parts.node, resident.generation, now)
+            )
+
+    async def checkpoint(self, machine: MachineId) -> None:
+        async with self._locks[machine]:
+            await self.saving.checkpoint(await self._holding(machine))
+
+    async def hibernate(self, machine: MachineId) -> None:
+        async with self._locks[machine]:
+            record = await self.parts.machines.get(machine)
+            if record.state == "hibernated":
+                return  # a step that is run again
+            resident = await self._holding(machine)
+            await self.saving.hibernate(resident)
+            self.residents.remove(resident)
+
+    async def remove(self, machine: MachineId) -> None:
+        async with self._locks[machine]:
+            resident = self.residents.find(machine)
+            if resident is not None:
+                resident.end("removed")
+                await self.parts.sandboxes.destroy(resident.sandbox)
+                self.residents.remove(resident)
+            reach(CrashPoint.REMOVE_AFTER_DESTROY)
+            await forget_machine(self.parts.machines, self.parts.checkpoints, machine, self.parts.clock)
+        self._locks.pop(machine, None)
+
+    async def _holding(self, machine: MachineId) -> Resident:
+        record = await self.parts.machines.get(machine)
+        lifecycle.check_holder(record, self.parts.node, record.generation)
+        resident = self.residents.find(machine)
+        if resident is None or resident.generation != record.generation:
+            raise UnavailableError("machine.not_here", f"Machine {machine!r} is not up on this node; try again.")
+        return resident
+
+    # ── coming up ──
+
+    async def _come_up(self, machine: MachineId) -> None:
+        parts = self.parts
+        record = await parts.machines.get(machine)
+        if self._is_up(record):
+            return  # a step that is run again
+        if len(self.residents) >= parts.limits.machines:
+            raise up.no_room(machine)
+        for is_last in (False, True):
+            record = await self._begin_up(machine)
+            source: up.Source | None = None
+            try:
+                source = await up.find_source(parts, record)
+                await self._bring_up(record, source)
+                return
+            except OutliveError as error:
+                is_memory = source is not None and up.is_memory_trouble(error, source)
+                _log.warning("machine %s did not come up: %s", machine, error.message)
+                await up.fail(parts, record, error, memory=is_memory)
+                if is_last or not is_memory:
+                    raise
+
+    async def _begin_up(self, machine: MachineId) -> Machine:
+        now = self.parts.clock.now()
+        record = await self.parts.machines.change(
+            machine, lambda found: lifecycle.begin_up(found, self.parts.node, now)
+        )
+        reach(CrashPoint.UP_AFTER_BEGIN)
+        return record
+
+    def _is_up(self, record: Machine) -> bool:
+        resident = self.residents.find(record.id)
+        return (
+            resident is not None
+            and record.state in ("running", "paused")
+            and record.node == self.parts.node
+            and record.generation == resident.generation
+        )
+
+    async def _bring_up(self, record: Machine, source: up.Source) -> None:
+        parts = self.parts
+        async with self._undoing(record) as undo:
+            undo.sandbox = sandbox = await up.prepare(parts, record, source)
+            undo.resident = resident = await self._house(record, sandbox, source.base)
+            await up.start(parts, sandbox, source)
+            await resident.door.guest(_GUEST_WITHIN_S)
+            gone = await up.settle_effects(parts, record, source)
+            now = parts.clock.now()
+            await parts.machines.change(
+                record.id,
+                lambda found: lifecycle.end_up(
+                    found,
+                    parts.node,
+                    record.generation,
+                    now,
+                    base_key=source.base.key,
+                    is_cold=source.manifest is None or not source.has_memory,
+                    gone_effects=gone,
+                ),
+            )
+        reach(CrashPoint.UP_AFTER_RECORD)
+        self.residents.add(resident)
+        if source.has_memory:
+            await self.runs.take_up(resident)
+        else:
+            await self._start_services(resident)
+
+    @asynccontextmanager
+    async def _undoing(self, record: Machine) -> AsyncIterator["_Undo"]:
+        """Leave nothing of a machine that did not come up."""
+        undo = _Undo()
+        try:
+            yield undo
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                if undo.resident is not None:
+                    undo.resident.end("removed")
+                await self._destroy_all_of(record)
+            raise
+
+    async def _destroy_all_of(self, record: Machine) -> None:
+        for sandbox in await self.parts.sandboxes.find_all():
+            if sandbox.machine == record.id and sandbox.generation <= record.generation:
+                await self.parts.sandboxes.destroy(sandbox)
+
+    async def _start_services(self, resident: Resident) -> None:
+        if not resident.spec.start:
+            return
+        try:
+            async with resident.use() as guest:
+                for number, service in enumerate(resident.spec.start):
+                    command = Command(
+                        effect=EffectId(f"service-{resident.generation}-{number}"),
+                        argv=service,
+                        user=resident.spec.user,
+                        timeout_s=None,
+                        output_limit=_SERVICE_OUTPUT,
+                    )
+                    async with guest.start(command):
+                        pass
+        except OutliveError as error:
+            _log.warning("machine %s: its services did not start: %s", resident.id, error.message)
+
+    # ── housing ──
+
+    async def _house(self, record: Machine, sandbox: Sandbox, base: Base) -> Resident:
+        resident = await self._tasks.start(self._host, record, sandbox, base)
+        assert isinstance(resident, Resident)
+        return resident
+
+    async def _host(
+        self, record: Machine, sandbox: Sandbox, base: Base, *, task_status: anyio.abc.TaskStatus[Resident]
+    ) -> None:
+        """Keep the sockets of a machine open until it ends."""
+        parts = self.parts
+        async with AsyncExitStack() as stack:
+            door = await stack.enter_async_context(open_door(sandbox.host_path, up.welcome_of(record, base)))
+            await stack.enter_async_context(open_egress(parts, record, sandbox))
+            resident = Resident(record, sandbox, door, parts.sandboxes, parts.clock)
+            task_status.started(resident)
+            with resident.scope:
+                await anyio.sleep_forever()
+
+    # ── what was here before ──
+
+    async def adopt(self) -> None:
+        """Find every sandbox again: take up what is ours, let go of what is not, mourn what died."""
+        parts = self.parts
+        for sandbox in await parts.sandboxes.find_all():
+            async with self._locks[sandbox.machine]:
+                try:
+                    await self._adopt_one(sandbox)
+                except OutliveError as error:
+                    _log.error("sandbox of machine %s: %s", sandbox.machine, error.message)
+
+    async def _adopt_one(self, sandbox: Sandbox) -> None:
+        parts = self.parts
+        try:
+            record = await parts.machines.get(sandbox.machine)
+            lifecycle.check_holder(record, parts.node, sandbox.generation)
+        except (NotFoundError, FencedError):
+            _log.info("a sandbox of machine %s is of the past: destroyed", sandbox.machine)
+            await parts.sandboxes.destroy(sandbox)
+            return
+        if record.is_booting or record.state not in ("running", "paused"):
+            await parts.sandboxes.destroy(sandbox)
+            return
+        state = await parts.sandboxes.state(sandbox)
+        base = await parts.bases.base(record.spec.base, record.spec.base_key)
+        resident = await self._house(record, sandbox, base)
+        if state in ("dead", "prepared"):
+            await self.lose(resident, "its sandbox ended")
+            return
+        if state == "frozen":
+            resident.frozen.add("halted" if record.state == "paused" else "idle")
+        elif state == "paused":
+            await parts.sandboxes.resume(sandbox)
+        if record.state == "paused" and state != "frozen":
+            await resident.freeze("halted")
+        self.residents.add(resident)
+        _log.info("machine %s is here again", record.id)
+        await self.runs.take_up(resident)
+
+    async def mourn(self) -> None:
+        """Records that name this node and have nothing here: their disk is gone too."""
+        parts = self.parts
+        found = await parts.machines.list(MachineFilter(node=parts.node, is_warm=None), limit=10_000)
+        for record in found:
+            if record.state in ("running", "paused") and self.residents.find(record.id) is None:
+                await self._declare_lost(record, "its sandbox and its disk are gone")
+
+    async def lose(self, resident: Resident, reason: str) -> None:
+        """A sandbox that ended by itself: its filesystem is saved, its memory and what ran in it are gone."""
+        parts = self.parts
+        resident.end("lost")
+        self.residents.remove(resident)
+        try:
+            record = await parts.machines.get(resident.id)
+            lifecycle.check_holder(record, parts.node, resident.generation)
+            try:
+                await self.saving.salvage(record, resident.sandbox)
+            except OutliveError as error:
+                _log.error("machine %s: its filesystem could not be saved: %s", resident.id, error.message)
+            await self._declare_lost(record, reason)
+            await parts.effects.lose(resident.id, above=0, at=parts.clock.now())
+        finally:
+            with anyio.CancelScope(shield=True):
+                await parts.sandboxes.destroy(resident.sandbox)
+        self.settle_soon(resident.id)
+
+    def settle_soon(self, machine: MachineId) -> None:
+        """Have done what its record asks for, in its own time."""
+        if machine not in self._settling:
+            self._settling.add(machine)
+            self._tasks.start_soon(self._settle, machine)
+
+    async def _declare_lost(self, record: Machine, reason: str) -> None:
+        now = self.parts.clock.now()
+        await self.parts.machines.change(
+            record.id, lambda found: lifecycle.declare_lost(found, self.parts.node, now, reason=reason)
+        )
+
+    async def _settle(self, machine: MachineId) -> None:
+        try:
+            await self.parts.settler.settle(machine)
+        except OutliveError as error:
+            _log.warning("machine %s: %s", machine, error.message)
+        finally:
+            self._settling.discard(machine)
+
+
+class _Undo:
+    sandbox: Sandbox | None = None
+    resident: Resident | None = None
+
+
+@asynccontextmanager
+async def open_node(parts: NodeParts) -> AsyncIterator[Node]:
+    """A node that has found its sandboxes again. Leaving it leaves them running."""
+    async with anyio.create_task_group() as tasks:
+        node = Node(parts, tasks)
+        await node.adopt()
+        await node.mourn()
+        yield node
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,263 @@
+"""Commands that run once: the journal in SQL, the ledger in the guest, and the one who carries between them.
+
+    begin (journal) ─ start (guest) ─ output ─ exit ─ result (journal) ─ forget (guest)
+
+Rule 1: nothing is started that the journal does not name; nothing is forgotten in the guest before its result is there.
+Rule 2: one carrier per effect, however many wait for it. It does not depend on any of them: a caller who goes away
+        changes nothing, and one who comes again finds it.
+Rule 3: what the journal has begun and the guest does not hold was never started if the machine is still of that
+        generation; otherwise nobody knows, and it is `lost`.
+"""
+
+import hashlib
+import logging
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import anyio
+import anyio.abc
+from anyio.streams.memory import MemoryObjectSendStream
+
+from outlive.base import (
+    CrashPoint,
+    EffectId,
+    MachineId,
+    OutliveError,
+    UnavailableError,
+    reach,
+)
+from outlive.machine.command import Command, Exit
+from outlive.machine.door import ExecRequest, Output
+from outlive.machine.guest_link import RunningCommand
+from outlive.machine.node.outputs import KeptStream
+from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.resident import Resident, is_guest_away
+from outlive.machine.status import Effect
+
+_log = logging.getLogger(__name__)
+
+FOLLOWER_QUEUE = 256  # pieces of output; a slower follower misses some, and sees by their offsets that it did
+_EXIT_WITHIN_S = 30.0
+_ACKNOWLEDGE_AT = 1024 * 1024
+_RETRY_S = 0.2
+
+
+def digest_of(request: ExecRequest) -> str:
+    """What an effect id stands for. How one waits for it is not part of it."""
+    made_of = request.model_dump_json(exclude={"effect_id", "background"})
+    return hashlib.sha256(made_of.encode(errors="surrogatepass")).hexdigest()
+
+
+class Run:
+    """One effect on its way."""
+
+    def __init__(self, effect: Effect, spool: Path) -> None:
+        self.effect = effect
+        self.streams = {
+            "stdout": KeptStream.reopen(spool.with_suffix(".stdout")),
+            "stderr": KeptStream.reopen(spool.with_suffix(".stderr")),
+        }
+        self.started = anyio.Event()
+        self.done = anyio.Event()
+        self.error: OutliveError | None = None
+        self.followers: list[MemoryObjectSendStream[Output]] = []
+
+    async def result(self) -> Effect:
+        await self.done.wait()
+        if self.error is not None:
+            raise self.error
+        return self.effect
+
+    def tell(self, output: Output) -> None:
+        for follower in self.followers:
+            with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
+                follower.send_nowait(output)
+
+
+class Runs:
+    """All effects of this node that are under way."""
+
+    def __init__(self, parts: NodeParts, tasks: anyio.abc.TaskGroup) -> None:
+        self._parts = parts
+        self._tasks = tasks
+        self._runs: dict[tuple[MachineId, EffectId], Run] = {}
+
+    async def begin(self, resident: Resident, request: ExecRequest) -> Run:
+        """The run of this effect: begun now, found under way, or known to be over."""
+        resident.check()
+        parts = self._parts
+        begun = await parts.effects.begin(
+            resident.id,
+            request.effect_id,
+            node=parts.node,
+            generation=resident.generation,
+            digest=digest_of(request),
+            at=parts.clock.now(),
+        )
+        if begun.is_new:
+            reach(CrashPoint.EXEC_AFTER_BEGIN)
+        return self._carry(resident, begun.effect, request)
+
+    async def take_up(self, resident: Resident) -> None:
+        """Carry on with everything that the journal has begun for this machine: after a restart, after a wake."""
+        after = 0
+        while page := await self._parts.effects.list(resident.id, after=after, limit=500):
+            for effect in page:
+                if not effect.is_over:
+                    self._carry(resident, effect, None)
+            after = page[-1].n
+
+    def find(self, machine: MachineId, effect: EffectId) -> Run | None:
+        return self._runs.get((machine, effect))
+
+    def _carry(self, resident: Resident, effect: Effect, request: ExecRequest | None) -> Run:
+        key = (resident.id, effect.id)
+        run = self._runs.get(key)
+        if run is None:
+            run = Run(effect, self._parts.path / "spool" / resident.id / effect.id)
+            if effect.is_over:
+                run.started.set()
+                run.done.set()
+                return run
+            self._runs[key] = run
+            self._tasks.start_soon(self._run, resident, run, request)
+        return run
+
+    async def _run(self, resident: Resident, run: Run, request: ExecRequest | None) -> None:
+        resident.commands += 1
+        resident.is_dirty = True
+        try:
+            await self._follow(resident, run, request)
+        except OutliveError as error:
+            run.error = error
+        finally:
+            resident.commands -= 1
+            resident.touch()
+            self._runs.pop((resident.id, run.effect.id), None)
+            run.started.set()
+            run.done.set()
+
+    async def _follow(self, resident: Resident, run: Run, request: ExecRequest | None) -> None:
+        while True:
+            try:
+                exit = await self._attend(resident, run, request)
+            except OutliveError as error:
+                if resident.ended == "lost":
+                    await self._finish(run, None)
+                    return
+                if resident.ended is not None:
+                    resident.check()
+                if not is_guest_away(error):
+                    raise
+                await anyio.sleep(_RETRY_S)
+                continue
+            await self._finish(run, exit)
+            if exit is not None:
+                with suppress(OutliveError):  # it stays in the ledger, which is bounded and says so
+                    async with resident.use() as guest:
+                        await guest.forget(run.effect.id)
+            return
+
+    async def _attend(self, resident: Resident, run: Run, request: ExecRequest | None) -> Exit | None:
+        """Start it or join it, and take what it prints until it is over; None: nobody knows what became of it."""
+        stdout_from, stderr_from = (run.streams[pipe].size for pipe in ("stdout", "stderr"))
+        async with AsyncExitStack() as stack:
+            async with resident.use() as guest:  # not for as long as it runs: a checkpoint may come between
+                if request is not None and run.effect.generation == resident.generation:
+                    command = _command(resident, request)
+                    joining = guest.start(command, stdout_from=stdout_from, stderr_from=stderr_from)
+                elif await guest.find(run.effect.id) is None:
+                    return None
+                else:
+                    joining = guest.attach(run.effect.id, stdout_from=stdout_from, stderr_from=stderr_from)
+                running = await stack.enter_async_context(joining)
+            reach(CrashPoint.EXEC_AFTER_START)
+            run.started.set()
+            stdin = request.stdin if request is not None else None
+            return await self._attend_to(resident, run, running, stdin)
+
+    async def _attend_to(self, resident: Resident, run: Run, running: RunningCommand, stdin: str | None) -> Exit:
+        came_of_it: Exit | OutliveError
+        async with anyio.create_task_group() as group:
+            if stdin is not None:
+                group.start_soon(_feed, running, stdin.encode(errors="surrogateescape"))
+            try:
+                came_of_it = await self._take(resident, run, running)
+            except OutliveError as error:  # not through the task group, which would wrap it
+                came_of_it = error
+            group.cancel_scope.cancel()
+        if isinstance(came_of_it, OutliveError):
+            raise came_of_it
+        return came_of_it
+
+    async def _take(self, resident: Resident, run: Run, running: RunningCommand) -> Exit:
+        unacknowledged = 0
+        async for chunk in running.chunks():
+            stream = run.streams[chunk.pipe]
+            offset = stream.size
+            new = stream.take(chunk.offset, chunk.data)
+            if new:
+                run.tell(Output(chunk.pipe, offset, new))
+                resident.touch()
+            unacknowledged += len(new)
+            if unacknowledged >= _ACKNOWLEDGE_AT:
+                unacknowledged = 0
+                await self._acknowledge(resident, run)
+        return await running.exit(_EXIT_WITHIN_S)
+
+    async def _acknowledge(self, resident: Resident, run: Run) -> None:
+        kept = {pipe: stream.kept for pipe, stream in run.streams.items()}
+        guest = await resident.door.guest(_EXIT_WITHIN_S)
+        await guest.acknowledge(run.effect.id, kept["stdout"], kept["stderr"])
+
+    async def _finish(self, run: Run, exit: Exit | None) -> None:
+        reach(CrashPoint.EXEC_BEFORE_RECORD)
+        parts = self._parts
+        stdout, stderr = run.streams["stdout"], run.streams["stderr"]
+        blobs = {"stdout_blob": await stdout.store(parts.objects), "stderr_blob": await stderr.store(parts.objects)}
+        cut = 0 if exit is None else exit.stdout_cut + exit.stderr_cut
+        result = run.effect.model_copy(
+            update={
+                "state": "lost" if exit is None else "timeout" if exit.reason == "timeout" else "finished",
+                "exit_code": _exit_code(exit),
+                "stdout": stdout.text,
+                "stderr": stderr.text,
+                "truncated": stdout.is_longer or stderr.is_longer or cut > 0,
+                "cut_bytes": cut,
+                "ended_at": parts.clock.now(),
+                **blobs,
+            }
+        )
+        run.effect = await parts.effects.finish(result)
+        reach(CrashPoint.EXEC_AFTER_RECORD)
+        stdout.discard()
+        stderr.discard()
+
+
+def _exit_code(exit: Exit | None) -> int | None:
+    """As a shell says it: 128 + the signal for one that was ended by a signal."""
+    if exit is None:
+        return None
+    return exit.code if exit.code is not None else 128 + (exit.signal or 0)
+
+
+def _command(resident: Resident, request: ExecRequest) -> Command:
+    spec = resident.spec
+    return Command(
+        effect=request.effect_id,
+        argv=request.argv if request.argv is not None else request.command or "",
+        cwd=request.cwd,
+        env=request.env,
+        user=request.user or spec.user,
+        timeout_s=request.timeout_s,
+        output_limit=spec.limits.output_mib * 1024 * 1024,
+        has_stdin=request.stdin is not None,
+    )
+
+
+async def _feed(running: RunningCommand, stdin: bytes) -> None:
+    try:
+        await running.send_stdin(stdin[running.stdin_at :])
+    except UnavailableError:
+        return  # it did not want all of it, or is away: its output says which
+    running.end_stdin()

@@ -1,0 +1,171 @@
+"""Checkpoints of residents: quiesce, pause, save, store, verify; and only then, for a hibernation, destroy.
+
+    record `making` ─ guest lets go ─ pause ─ memory image ─ store ─┬─ resume ─ verify ─ record `ready`
+                                                                    └─ verify ─ record `ready` ─ hibernated ─ destroy
+Rule 1: whatever fails, the machine goes on as it was; a half-made checkpoint is given up and swept later.
+Rule 2: memory that cannot be saved is said (`has_memory`), never pretended.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import anyio
+
+from outlive.base import BrokenError, CrashPoint, NotFoundError, OutliveError, new_checkpoint_id, reach
+from outlive.machine import lifecycle
+from outlive.machine.checkpoint import CheckpointFacts, Manifest, Saved
+from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.resident import Resident
+from outlive.machine.reconciler import prune_checkpoints
+from outlive.machine.sandbox import Sandbox
+from outlive.machine.status import Checkpoint, Machine
+
+_log = logging.getLogger(__name__)
+
+_MAKING_WITHIN = timedelta(minutes=30)
+_GATE_WITHIN_S = 30.0
+_QUIESCE_WITHIN_S = 10.0
+
+
+class Saving:
+    def __init__(self, parts: NodeParts) -> None:
+        self._parts = parts
+
+    async def checkpoint(self, resident: Resident) -> Checkpoint:
+        """One more checkpoint; the machine goes on."""
+        async with self._standing_still(resident) as (record, mark, has_memory):
+            begun = await self._begin(record, mark)
+            saved = await self._store(record, resident.sandbox, begun, has_memory=has_memory)
+        resident.saved_at = self._parts.clock.monotonic()
+        return await self._finish(record, begun, saved)
+
+    async def hibernate(self, resident: Resident) -> Checkpoint:
+        """Its last checkpoint; the machine is gone from here when this returns."""
+        parts = self._parts
+        async with self._standing_still(resident) as (record, mark, has_memory):
+            begun = await self._begin(record, mark)
+            saved = await self._store(record, resident.sandbox, begun, has_memory=has_memory)
+            ready = await self._finish(record, begun, saved)
+            reach(CrashPoint.HIBERNATE_BEFORE_RECORD)
+            now = parts.clock.now()
+            await parts.machines.change(
+                record.id,
+                lambda found: lifecycle.end_hibernate(found, parts.node, resident.generation, ready.id, now),
+            )
+            reach(CrashPoint.HIBERNATE_AFTER_RECORD)
+            resident.end("hibernated")
+            await parts.sandboxes.destroy(resident.sandbox)
+        return ready
+
+    async def salvage(self, record: Machine, sandbox: Sandbox) -> Checkpoint:
+        """The filesystem of a sandbox that is dead or cannot be asked. Nothing that ran in it is in it."""
+        mark = await self._parts.effects.mark(record.id)
+        begun = await self._begin(record, mark)
+        return await self._finish(record, begun, await self._store(record, sandbox, begun, has_memory=False))
+
+    @asynccontextmanager
+    async def _standing_still(self, resident: Resident) -> AsyncIterator[tuple[Machine, int, bool]]:
+        """Nothing moves in the machine: (its record, the mark of its effects, whether its memory could be saved)."""
+        parts = self._parts
+        async with resident.gate.shut(_GATE_WITHIN_S):
+            resident.check()
+            await resident.unfreeze("idle")
+            record = await parts.machines.get(resident.id)
+            lifecycle.check_holder(record, parts.node, resident.generation)
+            mark = await parts.effects.mark(resident.id)
+            await self._quiesce(resident)
+            resident.door.shut()
+            try:
+                await parts.sandboxes.pause(resident.sandbox)
+                yield record, mark, await self._save_memory(resident)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    if resident.ended is None:
+                        await parts.sandboxes.resume(resident.sandbox)
+                        resident.door.open()
+
+    async def _quiesce(self, resident: Resident) -> None:
+        try:
+            guest = await resident.door.guest(_QUIESCE_WITHIN_S)
+            await guest.quiesce(_QUIESCE_WITHIN_S)
+        except OutliveError as error:
+            # A guest that does not answer still has its filesystem; its memory will say whether it can be saved.
+            _log.warning("machine %s does not quiesce: %s", resident.id, error.message)
+
+    async def _save_memory(self, resident: Resident) -> bool:
+        try:
+            await self._parts.sandboxes.save_memory(resident.sandbox)
+        except BrokenError as error:
+            _log.warning("machine %s: its memory cannot be saved: %s", resident.id, error.message)
+            return False
+        reach(CrashPoint.CHECKPOINT_AFTER_IMAGE)
+        return True
+
+    async def _begin(self, record: Machine, mark: int) -> Checkpoint:
+        now = self._parts.clock.now()
+        begun = Checkpoint(
+            id=new_checkpoint_id(),
+            machine=record.id,
+            generation=record.generation,
+            parent=record.checkpoint or record.origin,
+            effects_mark=mark,
+            created_at=now,
+            deadline_at=now + _MAKING_WITHIN,
+        )
+        return await self._parts.checkpoints.begin(begun, node=self._parts.node)
+
+    async def _store(self, record: Machine, sandbox: Sandbox, begun: Checkpoint, *, has_memory: bool) -> Saved:
+        parts = self._parts
+        base = await parts.bases.base(record.spec.base, record.spec.base_key)
+        runtime = await parts.bases.runtime()
+        facts = CheckpointFacts(
+            id=begun.id,
+            machine=record.id,
+            generation=record.generation,
+            base_key=base.key,
+            base_fingerprint=base.fingerprint,
+            runtime_key=runtime.key,
+            runsc_version=parts.host.runsc_version,
+            platform=parts.host.platform,
+            cpu_features=parts.host.cpu_features,
+            spec=record.spec.model_dump(mode="json"),
+        )
+        saved = await parts.store.save(
+            facts, sandbox.image_path if has_memory else None, sandbox.upper_path, await self._parent(begun)
+        )
+        reach(CrashPoint.CHECKPOINT_AFTER_STORE)
+        return saved
+
+    async def _parent(self, begun: Checkpoint) -> Manifest | None:
+        if begun.parent is None:
+            return None
+        try:
+            return await self._parts.store.read_manifest(begun.parent)
+        except (NotFoundError, BrokenError) as error:  # then nothing is shared with it
+            _log.warning("checkpoint %s: its parent cannot be read: %s", begun.id, error.message)
+            return None
+
+    async def _finish(self, record: Machine, begun: Checkpoint, saved: Saved) -> Checkpoint:
+        parts = self._parts
+        await parts.store.verify(saved.manifest)
+        ready = begun.model_copy(
+            update={
+                "state": "ready",
+                "has_memory": saved.manifest.has_memory,
+                "total_bytes": saved.total_bytes,
+                "new_bytes": saved.new_bytes,
+            }
+        )
+        ready = await parts.checkpoints.finish(ready, node=parts.node)
+        reach(CrashPoint.CHECKPOINT_AFTER_READY)
+        now = parts.clock.now()
+        await parts.machines.change(
+            record.id,
+            lambda found: lifecycle.end_checkpoint(
+                found, parts.node, record.generation, ready.id, now, has_memory=ready.has_memory
+            ),
+        )
+        await prune_checkpoints(parts.checkpoints, record.id)
+        return ready

@@ -1,0 +1,148 @@
+"""How a machine comes up here: booted from its base, or woken from a checkpoint with its memory.
+
+    new generation (record) ─ disk ─ fetch ─ start or restore ─ guest says hello ─ running (record)
+Rule 1: the record names this node and the new generation before anything is made: whatever a crash leaves is known.
+Rule 2: memory that cannot be restored is tried once; then the machine is booted from its filesystem, and says so.
+"""
+
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from outlive.base import (
+    BrokenError,
+    CheckpointId,
+    CrashPoint,
+    EffectId,
+    InvalidError,
+    MachineId,
+    NotFoundError,
+    OutliveError,
+    UnavailableError,
+    reach,
+)
+from outlive.machine import lifecycle
+from outlive.machine.base import Base, Runtime
+from outlive.machine.checkpoint import Manifest
+from outlive.machine.guest_link import Welcome
+from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.restorable import why_not_restorable
+from outlive.machine.sandbox import Sandbox, SandboxPlan
+from outlive.machine.status import Checkpoint, Machine
+
+_log = logging.getLogger(__name__)
+
+
+class Source(NamedTuple):
+    """What a machine comes up from."""
+
+    base: Base
+    runtime: Runtime
+    checkpoint: Checkpoint | None
+    manifest: Manifest | None
+    trouble: str | None  # why its memory is not restored, if it has one
+
+    @property
+    def has_memory(self) -> bool:
+        return self.manifest is not None and self.trouble is None
+
+
+async def find_source(parts: NodeParts, record: Machine) -> Source:
+    """From its newest checkpoint, else from the one that it was born from, else from its base."""
+    found: CheckpointId | None = record.checkpoint or record.origin
+    if found is None:
+        base = await parts.bases.base(record.spec.base, record.spec.base_key)
+        return Source(base, await parts.bases.runtime(), None, None, None)
+    checkpoint = await parts.checkpoints.get(found)
+    manifest = await parts.store.read_manifest(found)
+    base = await parts.bases.base(record.spec.base, manifest.facts.base_key)
+    try:
+        runtime = await parts.bases.runtime(manifest.facts.runtime_key)
+    except NotFoundError:
+        runtime = await parts.bases.runtime()
+    trouble = why_not_restorable(manifest, base, runtime.key, parts.host)
+    if record.is_memory_doubtful:
+        trouble = "its memory could not be restored before"
+    return Source(base, runtime, checkpoint, manifest, trouble)
+
+
+async def prepare(parts: NodeParts, record: Machine, source: Source) -> Sandbox:
+    """Disk and filesystem; nothing runs yet."""
+    sandbox = await parts.sandboxes.prepare(
+        SandboxPlan(
+            machine=record.id,
+            generation=record.generation,
+            limits=record.spec.limits,
+            layers=source.base.layers,
+            runtime=source.runtime.path,
+            argv=source.runtime.argv,
+            hostname=hostname_of(record),
+            is_read_only=record.spec.is_read_only,
+        )
+    )
+    if source.manifest is not None:
+        if sandbox.upper_path.exists():
+            sandbox.upper_path.rmdir()
+        image = sandbox.image_path if source.has_memory else None
+        if image is not None and image.exists():
+            image.rmdir()
+        await parts.store.fetch(source.manifest, image, sandbox.upper_path)
+    reach(CrashPoint.UP_AFTER_PREPARE)
+    return sandbox
+
+
+async def start(parts: NodeParts, sandbox: Sandbox, source: Source) -> None:
+    if source.has_memory:
+        await parts.sandboxes.restore(sandbox)
+    else:
+        await parts.sandboxes.start(sandbox)
+    reach(CrashPoint.UP_AFTER_START)
+
+
+def is_memory_trouble(error: OutliveError, source: Source) -> bool:
+    """Whether the same filesystem may still come up without its memory."""
+    return source.has_memory and (
+        isinstance(error, BrokenError | InvalidError) or error.code in ("machine.guest_away", "machine.guest_silent")
+    )
+
+
+async def settle_effects(parts: NodeParts, record: Machine, source: Source) -> Sequence[EffectId]:
+    """What the machine no longer holds of what was done in it; what was under way and is not in it is `lost`."""
+    mark = source.checkpoint.effects_mark if source.checkpoint is not None and record.checkpoint is not None else 0
+    now = parts.clock.now()
+    await parts.effects.lose(record.id, above=mark if source.has_memory else 0, at=now)
+    if record.state == "starting":
+        return ()
+    gone = []
+    after = mark
+    while page := await parts.effects.list(record.id, after=after, limit=500):
+        gone += [effect.id for effect in page]
+        after = page[-1].n
+    return gone
+
+
+async def fail(parts: NodeParts, record: Machine, error: OutliveError, *, memory: bool) -> None:
+    now = parts.clock.now()
+    await parts.machines.change(
+        record.id,
+        lambda found: lifecycle.fail_up(found, parts.node, record.generation, now, reason=error.message, memory=memory),
+    )
+
+
+def welcome_of(record: Machine, base: Base) -> Welcome:
+    return Welcome(
+        machine=record.id,
+        generation=record.generation,
+        hostname=hostname_of(record),
+        seed=secrets.token_hex(32),
+        env={**dict(base.env), **record.spec.env},
+    )
+
+
+def hostname_of(record: Machine) -> str:
+    return f"m-{record.id.rpartition('_')[2][-12:]}"
+
+
+def no_room(machine: MachineId) -> UnavailableError:
+    return UnavailableError("node.full", f"This node has no room for machine {machine!r}; another may have.")
