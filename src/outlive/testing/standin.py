@@ -1,8 +1,8 @@
 """A stand-in for the guest: PID 1 that does what the host says, in Python, and nothing else. For tests of sandboxes.
 
 It runs the host's own Python, found at /.outlive, which is the host's /usr then: no base has to be made. It dials
-`/run/outlive/ctl.sock`, takes one program, runs it, answers with what it printed, hangs up and dials again; so whenever
-the host does not listen nothing is open, and the memory can be saved.
+`/run/outlive/ctl.sock`, takes one program, runs it, answers with what it printed, hangs up and dials again, unless it was
+told to be quiet: then no socket of the host is open, and its memory can be saved.
 """
 
 import contextlib
@@ -22,9 +22,13 @@ _ANSWER_S = 30.0
 _ANSWER_BYTES = 1 << 20
 
 _PROGRAM = r"""
-import contextlib, io, socket, sys, time, traceback
-print("stand-in is up", flush=True)
+import contextlib, io, os, socket, time, traceback
+is_quiet = False
 while True:
+    if is_quiet and not os.path.exists("/run/outlive/speak"):
+        time.sleep(0.01)
+        continue
+    is_quiet = False
     with socket.socket(socket.AF_UNIX) as host:
         try:
             host.connect("/run/outlive/ctl.sock")
@@ -70,13 +74,19 @@ def make_base(folder: Path) -> Path:
 class StandIn:
     """The host's end. Ask within `listening`."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, speak: Path) -> None:
         self._listener = listener
+        self._speak = speak
 
     async def ask(self, program: str) -> str:
         """Run it inside; what it printed, or its traceback."""
         with anyio.fail_after(_ANSWER_S):
             return await anyio.to_thread.run_sync(self._ask, program, abandon_on_cancel=True)
+
+    async def hush(self) -> None:
+        """It has hung up when this returns, and dials again when the host listens again."""
+        self._speak.unlink()
+        await self.ask("is_quiet = True")
 
     def _ask(self, program: str) -> str:
         connection, _ = self._listener.accept()
@@ -89,6 +99,7 @@ class StandIn:
 
 @contextlib.contextmanager
 def listening(sandbox: Sandbox) -> Iterator[StandIn]:
+    speak = sandbox.host_path / "speak"
     folder = os.open(sandbox.host_path, os.O_PATH | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as listener:
@@ -96,8 +107,10 @@ def listening(sandbox: Sandbox) -> Iterator[StandIn]:
             listener.bind(f"/proc/self/fd/{folder}/ctl.sock")  # a path of a socket has at most 107 bytes
             listener.listen(8)
             listener.settimeout(_ANSWER_S)
-            yield StandIn(listener)
+            speak.touch()
+            yield StandIn(listener, speak)
     finally:
+        speak.unlink(missing_ok=True)
         (sandbox.host_path / "ctl.sock").unlink(missing_ok=True)
         os.close(folder)
 
