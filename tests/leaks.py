@@ -7,7 +7,7 @@ from eventually import eventually_sync
 
 
 def leftovers(node_path: Path, cgroup: str) -> list[str]:
-    """Everything on this host that belongs to the sandboxes of the node at `node_path`, whose cgroups are in `cgroup`."""
+    """All on this host that belongs to the sandboxes of the node at `node_path`, whose cgroups are in `cgroup`."""
     return [
         *_mounts(node_path),
         *_loop_devices(node_path),

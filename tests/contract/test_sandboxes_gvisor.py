@@ -1,4 +1,4 @@
-"""The contract of sandboxes with gVisor, and what is special to it: the kernel's word, and a node killed at any moment."""
+"""The contract of sandboxes with gVisor, and what is special to it: what is alive, and a node killed at any moment."""
 
 import os
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """A stand-in for the guest: PID 1 that does what the host says, in Python, and nothing else. For tests of sandboxes.
 
 It runs the host's own Python, found at /.outlive, which is the host's /usr then: no base has to be made. It dials
-`/run/outlive/ctl.sock`, takes one program, runs it, answers with what it printed, hangs up and dials again, unless it was
-told to be quiet: then no socket of the host is open, and its memory can be saved.
+`/run/outlive/ctl.sock`, takes one program, runs it, answers with what it printed, hangs up and dials again, unless it
+was told to be quiet: then no socket of the host is open, and its memory can be saved.
 """
 
 import contextlib
