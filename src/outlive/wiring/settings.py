@@ -168,7 +168,7 @@ class NodeSettings(_Section):
     path: AbsolutePath | None = Field(None, description="Folder of the node's own state; by default `node` under home.")
     address: str | None = Field(
         None,
-        description="Where this node serves the API: `https://host:port` (the next port is taken too) or `unix:/path`; by "
+        description="Where this node serves the API: `https://host:port` (and the next port) or `unix:/path`; by "
         "default a socket under home.",
     )
     token: SecretStr | None = Field(

@@ -72,6 +72,7 @@ class Connection:
         self._parser = httptools.HttpResponseParser(self)
         self._body: deque[bytes] = deque()
         self.status = 0
+        self._stays_open = False
         self.is_complete = True
         self.is_used = False  # before this request: then it may have been closed meanwhile
         self.idle_since = 0.0
@@ -81,6 +82,7 @@ class Connection:
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
+        self._stays_open = self._parser.should_keep_alive()  # the parser knows it only now
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -90,7 +92,7 @@ class Connection:
 
     @property
     def may_be_kept(self) -> bool:
-        return self.is_complete and not self._body and self._parser.should_keep_alive()
+        return self.is_complete and not self._body and self._stays_open
 
     async def send(self, data: bytes) -> None:
         try:
