@@ -1,0 +1,78 @@
+"""What every store of nodes promises: subclass `NodesContract` and give it a `place` fixture."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from outlive.base import NodeId, NotFoundError, UnavailableError, new_node_id
+from outlive.machine.status import Node
+from outlive.testing.conversations import StorePlace
+from outlive.testing.machine_records import AT, records_at
+
+LONG_AGO = datetime(1999, 12, 31, tzinfo=UTC)
+
+
+def a_node(node: NodeId | None = None, **fields: object) -> Node:
+    """What it says of its own lease counts for nothing."""
+    known = {"id": node or new_node_id(), "address": "unix:/a/node.sock", "lease_until": LONG_AGO, "started_at": AT}
+    return Node.model_validate(known | fields)
+
+
+class NodesContract:
+    @pytest.fixture
+    def place(self) -> StorePlace:
+        raise NotImplementedError("give me a place")
+
+    async def test_a_node_is_known_by_its_last_word(self, place: StorePlace) -> None:
+        async with records_at(place) as records, records_at(place) as others:
+            first = await records.nodes.renew(a_node(capacity={"memory_mib": 512.5}), lease_s=20)
+            assert await others.nodes.get(first.id) == first
+            said = a_node(first.id, address="https://host:1", is_draining=True, capacity={})
+            second = await records.nodes.renew(said, lease_s=20)
+            assert second == said.model_copy(update={"lease_until": second.lease_until})
+            assert second.lease_until >= first.lease_until
+            assert await others.nodes.get(first.id) == second
+            assert await others.nodes.list() == [second]
+
+    async def test_a_lease_is_reckoned_by_the_databases_clock(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            short = await records.nodes.renew(a_node(), lease_s=10)
+            long = await records.nodes.renew(a_node(), lease_s=70)
+            assert 60 <= (long.lease_until - short.lease_until).total_seconds() < 90
+            assert short.lease_until > LONG_AGO
+
+    async def test_a_node_is_gone_when_its_lease_and_the_margin_are_over(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            node = (await records.nodes.renew(a_node(), lease_s=60)).id
+            assert not await records.nodes.is_gone(node, margin_s=0)
+            await records.nodes.renew(a_node(node), lease_s=-60)
+            assert await records.nodes.is_gone(node, margin_s=0)
+            assert await records.nodes.is_gone(node, margin_s=59.5)
+            assert not await records.nodes.is_gone(node, margin_s=120)
+            await records.nodes.renew(a_node(node), lease_s=60)
+            assert not await records.nodes.is_gone(node, margin_s=0), "it is back"
+
+    async def test_a_node_that_was_never_there_is_gone(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            unknown = new_node_id()
+            assert await records.nodes.is_gone(unknown, margin_s=1_000)
+            with pytest.raises(NotFoundError) as refused:
+                await records.nodes.get(unknown)
+            assert refused.value.code == "node.unknown"
+
+    async def test_a_forgotten_node_is_gone_at_once(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            node, other = [(await records.nodes.renew(a_node(), lease_s=60)).id for _ in range(2)]
+            for _ in range(2):
+                await records.nodes.forget(node)
+            assert await records.nodes.is_gone(node, margin_s=1_000)
+            assert [each.id for each in await records.nodes.list()] == [other]
+
+    async def test_nodes_that_are_away_say_so(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            node = await records.nodes.renew(a_node(), lease_s=600)
+        async with records_at(place, is_patient=False) as records:
+            async with place.away():
+                with pytest.raises(UnavailableError):
+                    await records.nodes.renew(node, lease_s=600)
+            assert not await records.nodes.is_gone(node.id, margin_s=0)
