@@ -1,14 +1,33 @@
-"""The node process: owns the machines of this host. They outlive it."""
+"""The node process: owns the machines of this host. They outlive it.
+
+Order of its start: sandboxes are found again, the lease is taken, the door is open, then steps are taken from Temporal.
+At its end the same in reverse; the sandboxes stay.
+"""
 
 import logging
 import os
 
 import anyio
+import anyio.abc
 
+from outlive.api.node.serve import listen_for_node, serve_node
+from outlive.base import SystemClock
+from outlive.machine.activities import NodeActivities
+from outlive.machine.node.door import NodeDoor
+from outlive.machine.node.node import Node, open_node
+from outlive.machine.node.watch import keep_lease, watch_residents
+from outlive.machine.node_wire import parse_address
+from outlive.machine.queues import CREATE, node_queue
+from outlive.machine.status import Node as NodeRecord
 from outlive.processes.ending import open_ending
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.ready import tell_ready
+from outlive.processes.worker import run_until_shut, shut
+from outlive.wiring.build import open_object_store, open_stores
+from outlive.wiring.node import open_node_parts
+from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings, prepare_home
+from outlive.wiring.temporal import connect_temporal, make_worker
 
 _log = logging.getLogger(__name__)
 
@@ -22,8 +41,54 @@ def main(settings: Settings, lifeline_fd: int | None = None, ready_fd: int | Non
 
 
 async def run_node(settings: Settings, lifeline_fd: int | None = None, ready_fd: int | None = None) -> None:
-    async with open_ending(lifeline_fd) as ending:
-        _log.info("serving", extra={"path": str(settings.node_path)})
-        tell_ready(ready_fd)
+    async with open_ending(lifeline_fd) as ending, anyio.create_task_group() as group:
+        group.start_soon(_serve, settings, ready_fd)
         await ending.wait()
+        group.cancel_scope.cancel()
     _log.info("stopped")
+
+
+async def _serve(settings: Settings, ready_fd: int | None) -> None:
+    clock = SystemClock()
+    client = await connect_temporal(settings)
+    async with open_stores(settings, clock) as stores:
+        objects = await open_object_store(settings)
+        async with open_node_parts(settings, stores, objects, client, clock) as parts, open_node(parts) as node:
+            address = settings.node.address or f"unix:{settings.node_socket_path}"
+            now = clock.now()
+            record = NodeRecord(id=parts.node, address=address, lease_until=now, started_at=now)
+            activities = NodeActivities(node)
+            workers = [
+                make_worker(client, CREATE, settings, activities=activities.placed),
+                make_worker(client, node_queue(parts.node), settings, activities=activities.own),
+            ]
+            async with anyio.create_task_group() as group:
+                await group.start(_serve_door, settings, node, address)
+                await group.start(keep_lease, node, record)
+                group.start_soon(watch_residents, node)
+                for worker in workers:
+                    group.start_soon(run_until_shut, worker)
+                try:
+                    _log.info("serving", extra={"node": parts.node, "machines": len(node.residents)})
+                    tell_ready(ready_fd)
+                    await anyio.sleep_forever()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        async with anyio.create_task_group() as shutting:
+                            for worker in workers:
+                                shutting.start_soon(shut, worker, settings.worker.grace_s)
+
+
+async def _serve_door(settings: Settings, node: Node, address: str, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    listeners = listen_for_node(parse_address(address))
+    try:
+        await serve_node(
+            NodeDoor(node),
+            listeners,
+            ensure_node_token(settings),
+            tls_cert=settings.node.tls_cert,
+            tls_key=settings.node.tls_key,
+            task_status=task_status,
+        )
+    finally:
+        listeners.close()

@@ -10,12 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import anyio
+from temporalio.client import Client
 from temporalio.worker import Worker
 
+from outlive.base import SystemClock
+from outlive.machine.activities import RecordActivities
 from outlive.machine.queues import MACHINES
+from outlive.machine.reconciler import Reconciler
+from outlive.machine.workflow import SettleMachine
 from outlive.processes.ending import open_ending
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.ready import tell_ready
+from outlive.wiring.build import open_stores
+from outlive.wiring.machines import make_settler
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import Settings, prepare_home
 from outlive.wiring.temporal import connect_temporal, make_worker
@@ -40,14 +47,25 @@ def main(settings: Settings, lifeline_fd: int | None = None, ready_fd: int | Non
 
 async def _run(settings: Settings, lifeline_fd: int | None, ready_fd: int | None) -> None:
     async with open_ending(lifeline_fd) as ending, anyio.create_task_group() as work:
-        work.start_soon(_work, settings, Duties(), ready_fd)
+        work.start_soon(_open_and_work, settings, ready_fd)
         await ending.wait()
         work.cancel_scope.cancel()
     _log.info("stopped")
 
 
-async def _work(settings: Settings, duties: Duties, ready_fd: int | None) -> None:
+async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
+    clock = SystemClock()
     client = await connect_temporal(settings)
+    margin_s = settings.node.margin_s
+    async with open_stores(settings, clock) as stores, anyio.create_task_group() as group:
+        records = RecordActivities(stores.machines, stores.nodes, stores.checkpoints, clock, margin_s=margin_s)
+        settler = make_settler(client)
+        reconciler = Reconciler(stores.machines, stores.checkpoints, stores.nodes, settler, clock, margin_s=margin_s)
+        group.start_soon(reconciler.run)
+        await _work(settings, client, Duties((SettleMachine,), records.all), ready_fd)
+
+
+async def _work(settings: Settings, client: Client, duties: Duties, ready_fd: int | None) -> None:
     worker = make_worker(
         client,
         MACHINES,

@@ -179,6 +179,11 @@ class NodeSettings(_Section):
     tls_ca: AbsolutePath | None = Field(
         None, description="Authority (PEM) that signed the nodes' certificates; by default those the host trusts."
     )
+    lease_s: float = Field(20.0, ge=1, description="Seconds without contact after which a node freezes its machines.")
+    heartbeat_s: float = Field(5.0, gt=0, description="Seconds between two renewals of a node's lease.")
+    margin_s: float = Field(
+        10.0, ge=0, description="Seconds after the end of a node's lease before its machines come up elsewhere."
+    )
 
 
 class MachineSettings(_Section):
@@ -188,6 +193,15 @@ class MachineSettings(_Section):
         "start if it cannot.",
     )
     runsc: str = Field("runsc", min_length=1, description="Name or path of gVisor's runsc.")
+    limit: int = Field(64, ge=1, le=10_000, description="Machines that are up on this host at the same time.")
+    cache: AbsolutePath = Field(
+        Path("/var/lib/outlive"), description="Folder of bases and guest runtimes, shared by all homes of this host."
+    )
+    freeze_after_s: float = Field(30.0, ge=0, description="Idle seconds before a machine is frozen; 0: never.")
+    hibernate_after_s: float = Field(600.0, ge=0, description="Idle seconds before a machine is hibernated; 0: never.")
+    checkpoint_every_s: float = Field(
+        600.0, ge=0, description="Seconds between two checkpoints of a machine that is in use; 0: none by interval."
+    )
 
 
 class Places:

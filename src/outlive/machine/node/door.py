@@ -1,13 +1,12 @@
-"""The node's own side of the door: what the API asks of machines that are up here. See `machine.door` for the promises."""
+"""The node's own side of the door: what is asked of machines that are up here. `machine.door` says what it promises."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 
 import anyio
 import anyio.abc
 
 from outlive.base import ConflictError, EffectId, MachineId, NotFoundError
-from outlive.machine.door import ExecRequest, FileEntry, Output, ProcessEntry
+from outlive.machine.door import ExecRequest, Output
 from outlive.machine.node.node import Node
 from outlive.machine.node.runs import FOLLOWER_QUEUE, Run
 from outlive.machine.status import Effect

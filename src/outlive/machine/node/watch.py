@@ -6,6 +6,7 @@ Each round is short and its own: what fails in one is said, and tried again in t
 import logging
 
 import anyio
+import anyio.abc
 
 from outlive.base import MachineId, OutliveError
 from outlive.machine import lifecycle
@@ -24,17 +25,24 @@ _GATE_WITHIN_S = 0.5
 _RENEW_WITHIN_S = 4.0
 
 
-async def keep_lease(node: Node, describe: NodeRecord) -> None:
-    """Renew for ever; freeze everything when we could not for too long, and find out what is still ours afterwards."""
+async def keep_lease(
+    node: Node, describe: NodeRecord, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Renew for ever; freeze everything when we could not for too long, and find out what is still ours afterwards.
+    `started` is called with the first renewal that was granted."""
     parts = node.parts
     lease = Lease(parts.clock.monotonic())
     next_beat = lease.asked_at
+    is_started = False
     while True:
         now = parts.clock.monotonic()
         if now >= next_beat:
             next_beat = now + parts.beat_s
             if await _renew(node, describe):
                 lease = lease.renewed(now)
+                if not is_started:
+                    is_started = True
+                    task_status.started()
             # A node without a lease asks more often: nothing runs here meanwhile.
             next_beat = min(next_beat, now + 1.0) if lease.is_frozen else next_beat
         match lease.decide(parts.clock.monotonic(), lease_s=parts.lease_s):

@@ -26,9 +26,9 @@ from pathlib import Path
 from blake3 import blake3
 
 import outlive.guest
-from outlive.base import UnavailableError
+from outlive.base import NotFoundError, UnavailableError
 from outlive.machine.backends.bases.tree_cache import Record, Say, TreeCache
-from outlive.machine.base import Runtime
+from outlive.machine.base import Runtime, check_key
 
 VERSION = 1
 PLACE = "/.outlive"
@@ -72,6 +72,15 @@ def ensure_runtime_of(guest: Path, cache: Path, *, say: Say) -> Runtime:
         (tree / "loader").write_text(loader)
         record = trees.publish(made, name, kind="runtime", reference=name, env=())
     say(f"runtime {record.key}: {record.bytes / 2**20:.0f} MiB")
+    return _runtime(record, trees)
+
+
+def find_runtime(key: str, cache: Path) -> Runtime:
+    """One that was made before, by its key: what the memory of a checkpoint goes on with."""
+    trees = TreeCache(cache, RECORD)
+    record = trees.find(check_key(key))
+    if record is None:
+        raise NotFoundError("runtime.missing", f"The guest's runtime {key!r} is not on this host.")
     return _runtime(record, trees)
 
 

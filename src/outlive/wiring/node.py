@@ -1,0 +1,100 @@
+"""From settings to a node. See `wiring.build` for the parts that all processes share."""
+
+import hashlib
+import secrets
+import subprocess
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio.to_thread
+from temporalio.client import Client
+
+from outlive.base import Clock, NodeId, UnavailableError, is_id, new_node_id
+from outlive.governance.egress_dial import DirectDialer
+from outlive.governance.egress_records import open_egress_recording
+from outlive.machine.backends.bases.provider import CachedBases
+from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
+from outlive.machine.backends.temporal_settler import TemporalSettler
+from outlive.machine.checkpoint import CheckpointStore
+from outlive.machine.node.idle import IdlePolicy
+from outlive.machine.node.parts import HostFacts, NodeLimits, NodeParts
+from outlive.storage.objects import ObjectStore
+from outlive.wiring.build import Stores
+from outlive.wiring.settings import Settings
+
+_DIAL_THREADS = 16
+_VERSION_WITHIN_S = 10.0
+_PLATFORM = "systrap"
+
+
+@asynccontextmanager
+async def open_node_parts(
+    settings: Settings, stores: Stores, objects: ObjectStore, client: Client, clock: Clock
+) -> AsyncIterator[NodeParts]:
+    async with AsyncExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(_DIAL_THREADS, "egress"))
+        given = settings.machines
+        yield NodeParts(
+            node=await anyio.to_thread.run_sync(ensure_node_id, settings.node_path),
+            path=settings.node_path,
+            machines=stores.machines,
+            effects=stores.effects,
+            nodes=stores.nodes,
+            checkpoints=stores.checkpoints,
+            store=CheckpointStore(objects),
+            objects=objects,
+            sandboxes=open_gvisor_sandboxes(settings.node_path, cgroup_name(settings.node_path)),
+            bases=CachedBases(given.cache / "bases", given.cache / "runtimes"),
+            settler=TemporalSettler(client),
+            egress_record=await stack.enter_async_context(open_egress_recording(stores.egress)),
+            dialer=DirectDialer(threads),
+            host=await anyio.to_thread.run_sync(read_host_facts, given.runsc),
+            clock=clock,
+            limits=NodeLimits(machines=given.limit),
+            idle=IdlePolicy(given.freeze_after_s or None, given.hibernate_after_s or None),
+            checkpoint_every_s=given.checkpoint_every_s or None,
+            lease_s=settings.node.lease_s,
+            beat_s=settings.node.heartbeat_s,
+        )
+
+
+def ensure_node_id(path: Path) -> NodeId:
+    """Who this node is: made once, kept with its sandboxes, so that it finds them again under the same name."""
+    place = path / "id"
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        found = place.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        found = new_node_id()
+        fresh = path / f".id.{secrets.token_hex(4)}"
+        fresh.write_text(found, encoding="ascii")
+        fresh.rename(place)
+    if not is_id(found, "node"):
+        raise UnavailableError("node.bad_id", f"{str(place)!r} holds no node's id: restore it, or remove it.")
+    return NodeId(found)
+
+
+def cgroup_name(path: Path) -> str:
+    """Below which this node's cgroups are; nodes of different homes do not meet there."""
+    return f"outlive/{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+
+
+def read_host_facts(runsc: str) -> HostFacts:
+    try:
+        said = subprocess.run(  # noqa: S603
+            [runsc, "--version"], capture_output=True, text=True, timeout=_VERSION_WITHIN_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError("sandbox.no_runsc", f"runsc does not say its version: {error}.") from None
+    version = said.partition("\n")[0].removeprefix("runsc version ").strip()
+    return HostFacts(version, _PLATFORM, _cpu_features(Path("/proc/cpuinfo").read_text()))
+
+
+def _cpu_features(cpuinfo: str) -> tuple[str, ...]:
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return tuple(sorted(value.split()))
+    return ()
