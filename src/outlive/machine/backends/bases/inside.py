@@ -94,8 +94,8 @@ class Unpacking:
         parent, name = posixpath.split(path)
         real = self._parents.get(parent)
         if real is None:
-            os.makedirs(parent, mode=0o755, exist_ok=True)
             real = self._parents[parent] = posixpath.realpath(parent)
+            os.makedirs(real, mode=0o755, exist_ok=True)  # a link may lead to what is still to come
         result = posixpath.join(real, name)
         if len(os.fsencode(result)) > _LONGEST_PATH or result.count("/") > _DEEPEST:
             raise _RefusedError("it has folders that are too deep")
