@@ -1,0 +1,173 @@
+"""The machine layer put together in one process: real sandboxes, real records, one or more nodes. The settler runs the
+same table and the same steps as the workflow, without Temporal in between; the stack's tests have that."""
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from leaks import assert_nothing_left
+from outlive.base import MachineId, NodeId, OutliveError, SystemClock, new_effect_id, new_machine_id, new_principal_id
+from outlive.governance.egress_dial import DirectDialer
+from outlive.governance.egress_records import EgressDecision
+from outlive.machine import lifecycle
+from outlive.machine.activities import forget_machine, make_plan
+from outlive.machine.backends.bases.provider import CachedBases
+from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
+from outlive.machine.backends.sqlite_records import MIGRATIONS, sqlite_records
+from outlive.machine.checkpoint import CheckpointStore
+from outlive.machine.door import ExecRequest
+from outlive.machine.keeper import MachineKeeper
+from outlive.machine.node.door import NodeDoor
+from outlive.machine.node.idle import IdlePolicy
+from outlive.machine.node.node import Node, open_node
+from outlive.machine.node.parts import NodeParts
+from outlive.machine.records import Records
+from outlive.machine.spec import Limits, MachineSpec
+from outlive.machine.status import Effect, Machine
+from outlive.machine.status import Node as NodeRecord
+from outlive.storage import migrate_sqlite, open_sqlite
+from outlive.storage.objects import ObjectStore, open_objects
+from outlive.wiring.node import read_host_facts
+from outlive.wiring.settings import Settings
+
+SMALL = MachineSpec(base="host", limits=Limits(memory_mib=512, disk_mib=256))
+_CLOCK = SystemClock()
+
+
+@dataclass
+class DirectSettler:
+    """Does what the workflow does, in the process of the test."""
+
+    records: Records
+    nodes: dict[NodeId, Node] = field(default_factory=dict)
+    locks: dict[MachineId, anyio.Lock] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    async def settle(self, machine: MachineId) -> None:
+        async with self.locks.setdefault(machine, anyio.Lock()):
+            for _ in range(10):
+                found = await self.records.machines.get(machine)
+                is_gone = found.node is not None and found.node not in self.nodes
+                step = lifecycle.next_step(found, is_node_gone=is_gone)
+                if step is None:
+                    return
+                try:
+                    await self._do(found, step)
+                except OutliveError as error:
+                    self.failed.append(f"{step}: {error.message}")
+                    await self._give_up(machine, step, error.message)
+                    return
+
+    async def _give_up(self, machine: MachineId, step: lifecycle.Step, reason: str) -> None:
+        now = _CLOCK.now()
+        await self.records.machines.change(machine, lambda found: lifecycle.give_up(found, step, now, reason=reason))
+
+    async def _do(self, found: Machine, step: lifecycle.Step) -> None:
+        plan = make_plan(found.node, step)
+        if step == "declare_lost":
+            assert found.node is not None
+            node = found.node
+            await self.records.machines.change(
+                found.id, lambda record: lifecycle.declare_lost(record, node, _CLOCK.now(), reason="its node is gone")
+            )
+        elif step == "remove" and found.node is None:
+            await forget_machine(self.records.machines, self.records.checkpoints, found.id, _CLOCK)
+        else:
+            house = next(iter(self.nodes.values())) if plan.is_placed else self.nodes[found.node]  # type: ignore[index]
+            await getattr(house, step)(found.id)
+
+
+@dataclass
+class MachineRoom:
+    records: Records
+    objects: ObjectStore
+    settler: DirectSettler
+    keeper: MachineKeeper
+    decisions: list[EgressDecision]
+    path: Path
+
+    async def create(self, spec: MachineSpec = SMALL, machine: MachineId | None = None) -> Machine:
+        return await self.keeper.create(
+            machine or new_machine_id(), owner=new_principal_id(), environment="test", spec=spec
+        )
+
+    def node_of(self, machine: Machine) -> Node:
+        assert machine.node is not None
+        return self.settler.nodes[machine.node]
+
+    async def exec(self, machine: MachineId, command: str, **fields: object) -> Effect:
+        """As the API does it: wake it, then ask its node."""
+        found = await self.keeper.ensure_awake(machine)
+        fields.setdefault("effect_id", new_effect_id())
+        request = ExecRequest.model_validate({"command": command, **fields})
+        return await NodeDoor(self.node_of(found)).exec(found.id, found.generation, request)
+
+    @asynccontextmanager
+    async def node(self, name: str = "a", **fields: object) -> AsyncIterator[Node]:
+        """A node of this room; leaving it leaves its sandboxes, as the end of a process does."""
+        path = self.path / name
+        path.mkdir(exist_ok=True)
+        with ThreadPoolExecutor(4) as threads:
+            parts = NodeParts(
+                node=_node_id(name),
+                path=path,
+                machines=self.records.machines,
+                effects=self.records.effects,
+                nodes=self.records.nodes,
+                checkpoints=self.records.checkpoints,
+                store=CheckpointStore(self.objects),
+                objects=self.objects,
+                sandboxes=open_gvisor_sandboxes(path, self.cgroup(name)),
+                bases=CachedBases(Settings().machines.cache / "bases", Settings().machines.cache / "runtimes"),
+                settler=self.settler,
+                egress_record=self._record,
+                dialer=DirectDialer(threads),
+                host=read_host_facts("runsc"),
+                clock=_CLOCK,
+                idle=IdlePolicy(None, None),
+                checkpoint_every_s=None,
+            )
+            parts = parts._replace(**fields)  # type: ignore[arg-type]
+            async with open_node(parts) as node:
+                now = _CLOCK.now()
+                record = NodeRecord(id=parts.node, address="unix:/nowhere", lease_until=now, started_at=now)
+                await self.records.nodes.renew(record, lease_s=3600)
+                self.settler.nodes[parts.node] = node
+                try:
+                    yield node
+                finally:
+                    del self.settler.nodes[parts.node]
+
+    async def _record(self, decision: EgressDecision) -> None:
+        self.decisions.append(decision)
+
+    def cgroup(self, name: str) -> str:
+        return f"outlive/test-{self.path.name}-{name}"
+
+    async def empty(self, *names: str) -> None:
+        """Remove every machine, and see that nothing is left of any."""
+        for name in names or ("a",):
+            sandboxes = open_gvisor_sandboxes(self.path / name, self.cgroup(name))
+            for sandbox in await sandboxes.find_all():
+                await sandboxes.destroy(sandbox)
+            assert_nothing_left(self.path / name, self.cgroup(name))
+
+
+def _node_id(name: str) -> NodeId:
+    return NodeId(f"node_{name.encode().hex():0>32}")
+
+
+@asynccontextmanager
+async def open_machine_room(home: Path) -> AsyncIterator[MachineRoom]:
+    """Records in SQLite and objects on disk under `home`; nodes are opened in it."""
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_sqlite(home / "outlive.db"))
+        await migrate_sqlite(database, [MIGRATIONS])
+        records = sqlite_records(database, _CLOCK)
+        settler = DirectSettler(records)
+        keeper = MachineKeeper(records.machines, settler, _CLOCK)
+        yield MachineRoom(records, open_objects(str(home / "objects")), settler, keeper, [], home)
