@@ -1,0 +1,32 @@
+"""A node that could not renew its lease freezes its machines before others may take them, and recovers afterwards."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlive.machine.activities import NODE_MARGIN_S
+from outlive.machine.node.lease import BEAT_S, LEASE_S, Lease
+
+
+def test_a_lease_counts_from_when_it_was_asked_for() -> None:
+    lease = Lease(asked_at=100.0)
+    assert lease.decide(100.0 + LEASE_S - 0.01) == "keep"
+    assert lease.decide(100.0 + LEASE_S) == "freeze"
+    assert lease._replace(is_frozen=True).decide(100.0 + LEASE_S) == "keep"
+
+
+def test_one_that_was_renewed_in_time_again_recovers() -> None:
+    lease = Lease(asked_at=100.0, is_frozen=True).renewed(150.0)
+    assert lease.decide(151.0) == "recover"
+    assert lease._replace(is_frozen=False).decide(151.0) == "keep"
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e4))
+def test_whoever_waits_for_the_margin_comes_after_the_freeze(asked_at: float, later: float) -> None:
+    """The database counts from when it heard the renewal, which is not before it was asked for."""
+    others_may_at = asked_at + LEASE_S + NODE_MARGIN_S
+    if Lease(asked_at).decide(asked_at + later) == "keep":
+        assert asked_at + later < others_may_at
+
+
+def test_three_beats_may_fail_before_the_lease_is_over() -> None:
+    assert LEASE_S / BEAT_S >= 3
