@@ -1,4 +1,4 @@
-"""What every kind of sandbox promises: subclass `SandboxesContract`, give it the fixture `open_sandboxes` and two methods.
+"""What every kind of sandbox promises: subclass `SandboxesContract`, give it `open_sandboxes` and its two methods.
 
 `open_sandboxes` opens the same place each time, as a node that was started again would. `check_nothing_left` looks at
 the host when all sandboxes of a test were destroyed; `dies` waits until one is dead.
@@ -266,9 +266,9 @@ class SandboxesContract:
         """
         assert (await trial.ask(sandbox, "if 1:" + program)).split("\n") == [
             "/tmp 0o1777 128",  # noqa: S108
-            "/var/tmp 0o1777 64",  # noqa: S108
-            "/dev/shm 0o1777 128",  # noqa: S108
-            "/run 0o755 32",
+            "/var/tmp 0o1777 16",  # noqa: S108
+            "/dev/shm 0o1777 32",  # noqa: S108
+            "/run 0o755 16",
             "/run/outlive/x True",
             "/.outlive/x True",
             "/sys/x True",

@@ -71,15 +71,23 @@ def _process(plan: SandboxPlan) -> dict[str, Any]:
 
 
 def _mounts(plan: SandboxPlan, host: str) -> list[dict[str, Any]]:
-    """What is in memory counts against the memory of the machine; its size keeps one full place from being its end."""
+    """What is in memory counts against the memory of the machine: all of it filled leaves a quarter for programs."""
     memory = plan.limits.memory_mib
     return [
         {"destination": "/proc", "type": "proc", "source": "proc"},
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
+        # gVisor does not enforce RLIMIT_NPROC. Its own `pids` controller it does enforce: the guest sets it (from
+        # `Limits.processes`) for what it runs, so that a fork bomb gets EAGAIN instead of taking the machine along.
+        {
+            "destination": "/sys/fs/cgroup",
+            "type": "cgroup",
+            "source": "cgroup",
+            "options": ["nosuid", "noexec", "nodev"],
+        },
         _in_memory("/tmp", "1777", memory // 2),  # noqa: S108 (of the machine, not of the host)
-        _in_memory("/var/tmp", "1777", memory // 4),  # noqa: S108
-        _in_memory("/run", "755", memory // 8),
-        _in_memory("/dev/shm", "1777", memory // 2),  # noqa: S108
+        _in_memory("/var/tmp", "1777", memory // 16),  # noqa: S108
+        _in_memory("/run", "755", memory // 16),
+        _in_memory("/dev/shm", "1777", memory // 8),  # noqa: S108
         {"destination": "/.outlive", "type": "bind", "source": str(plan.runtime), "options": ["rbind", "ro"]},
         # Read-only, and a socket in it can be dialled all the same: a machine can leave nothing on the host.
         {"destination": "/run/outlive", "type": "bind", "source": host, "options": ["bind", "ro"]},

@@ -128,7 +128,7 @@ class CgroupsV1:
         _write(self._at("pids", path) / "pids.max", wanted["threads"])
 
     def read_limits(self, path: str) -> Mapping[str, int]:
-        period = _number(self._at("cpu", path) / "cpu.cfs_period_us")
+        period = _number(self._at("cpu", path) / "cpu.cfs_period_us") or CPU_PERIOD_US
         quota = _number(self._at("cpu", path) / "cpu.cfs_quota_us")
         return {
             "memory_bytes": _number(self._at("memory", path) / "memory.limit_in_bytes"),

@@ -104,7 +104,7 @@ class GvisorSandboxes:
     async def start(self, sandbox: Sandbox) -> None:
         state = await self.state(sandbox)
         if state in ("running", "paused", "frozen"):
-            return self._check_limits(sandbox)
+            return await self._check_limits(sandbox)
         # Nobody was told of one that was cut off while it started: it may start again.
         if state == "dead" and _phase(sandbox) != "starting":
             raise ConflictError("sandbox.dead", f"{_name(sandbox)} is dead and cannot be started: destroy it.")
@@ -118,7 +118,7 @@ class GvisorSandboxes:
     async def restore(self, sandbox: Sandbox) -> None:
         state = await self.state(sandbox)
         if state in ("running", "paused", "frozen"):
-            return self._check_limits(sandbox)
+            return await self._check_limits(sandbox)
         # One that was cut off may have run for a moment: its filesystem no longer belongs to the memory.
         if state != "prepared":
             raise ConflictError("sandbox.dead", f"{_name(sandbox)} is dead and cannot be restored: destroy it.")
@@ -208,7 +208,7 @@ class GvisorSandboxes:
         """All that has to be there before the first process is: limits that hold, and the filesystem."""
         _note(sandbox, "starting")
         self._cgroups.create(self._cgroup_of(sandbox), sandbox.limits)
-        self._check_limits(sandbox)
+        await self._check_limits(sandbox)
         record = _read(sandbox)
         assert record is not None
         await mount_root(sandbox.path, record.layers)
@@ -227,9 +227,14 @@ class GvisorSandboxes:
         _note(sandbox, "started", tuple(vital))
         return None
 
-    def _check_limits(self, sandbox: Sandbox) -> None:
+    async def _check_limits(self, sandbox: Sandbox) -> None:
+        """Nothing runs, not even for a moment longer, where the limits do not hold."""
         cgroup = self._cgroup_of(sandbox)
-        check_limits(sandbox.limits, self._cgroups.read_limits(cgroup), cgroup)
+        try:
+            check_limits(sandbox.limits, self._cgroups.read_limits(cgroup), cgroup)
+        except BrokenError:
+            await self._sweep(sandbox)
+            raise
 
     async def _undo_start(self, sandbox: Sandbox) -> None:
         await self._sweep(sandbox)
