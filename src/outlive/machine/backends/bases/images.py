@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from outlive.base import ExhaustedError, InvalidError, NotFoundError, UnavailableError
 from outlive.machine.backends.bases.tree_cache import Say
-from outlive.machine.backends.bases.unpacking import Bounds, Hashing, decompressed, reading, unpack
+from outlive.machine.backends.bases.unpacking import Bounds, Hashing, decompressed, is_compressed, reading, unpack
 
 _DOCUMENT_BYTES = 16 << 20
 _MOST_LAYERS = 512
@@ -149,7 +149,7 @@ def open_image(path: Path, scratch: Path) -> Iterator[Files]:
 
 @contextmanager
 def _plain(path: Path, scratch: Path) -> Iterator[Path]:
-    if tarfile.is_tarfile(path) and path.open("rb").read(2) not in (b"\x1f\x8b", b"BZ"):
+    if not is_compressed(path):
         yield path
         return
     plain, left = scratch / "image.tar", Bounds().bytes

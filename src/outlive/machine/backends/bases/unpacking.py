@@ -26,7 +26,7 @@ from outlive.machine.backends.bases.tree_cache import Say
 _INSIDE = Path(__file__).with_name("inside.py")
 _READ_BYTES = 1 << 20
 _WINDOW_BYTES = 1 << 27  # what a Zstandard frame may ask us to keep
-_ZSTD = b"\x28\xb5\x2f\xfd"
+_GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh"
 _LONGEST_MAGIC = 6
 
 
@@ -88,16 +88,21 @@ def decompressed(source: Readable) -> Readable:
     """The content of a stream, known by its first bytes: gzip, Zstandard, xz, bzip2, or as it is."""
     first = _first_bytes(source)
     raw = io.BufferedReader(_Rewound(first, source), _READ_BYTES)
-    if first.startswith(b"\x1f\x8b"):
+    if first.startswith(_GZIP):
         return cast("Readable", gzip.GzipFile(fileobj=raw))
     if first.startswith(_ZSTD):
         reader = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES)
         return reader.stream_reader(raw, read_across_frames=True)
-    if first.startswith(b"\xfd7zXZ"):
+    if first.startswith(_XZ):
         return cast("Readable", lzma.LZMAFile(raw))
-    if first.startswith(b"BZh"):
+    if first.startswith(_BZIP2):
         return cast("Readable", bz2.BZ2File(raw))
     return raw
+
+
+def is_compressed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _first_bytes(file).startswith((_GZIP, _ZSTD, _XZ, _BZIP2))
 
 
 @contextmanager
