@@ -3,39 +3,45 @@
 import os
 from collections.abc import Callable
 
+from outlive.guest import processes
 from outlive.guest import words as read
-from outlive.guest.commands import Commands, Running, Wish, attach
+from outlive.guest.command_asks import CommandAsks
+from outlive.guest.commands import Commands
+from outlive.guest.files import Files
 from outlive.guest.identity import Identity
 from outlive.guest.link import Ask, Link
 from outlive.guest.loop import Loop
+from outlive.guest.previews import Previews
+from outlive.guest.programs import Programs
+from outlive.guest.pty import Terminals
 from outlive.guest.refusal import RefusalError
-from outlive.guest.spawn import Program, environment, shell
-from outlive.guest.users import AGENT, Users
+from outlive.guest.relay import Relay
+from outlive.guest.terminal_asks import TerminalAsks
+from outlive.guest.users import Users
 from outlive.guest.wire import Words
-
-_OUTPUT_LIMIT = 64 * 1024 * 1024
-_PAGE = 128
 
 
 class Daemon:
     def __init__(self, socket: str, *, egress: str, relay_port: int, workspace: str, owns_machine: bool) -> None:
         self._loop = Loop()
-        self._users = Users()
-        self._workspace = workspace
-        self._identity = Identity(self._loop, self._users, owns_machine=owns_machine)
+        users = Users()
+        self._identity = Identity(self._loop, users, owns_machine=owns_machine)
+        programs = Programs(users, self._identity, workspace)
         self._commands = Commands(self._loop)
+        self._terminals = Terminals(self._loop)
+        self._previews = Previews(self._loop)
+        self._relay = Relay(self._loop, relay_port, egress)
         self._link = Link(self._loop, socket, self)
         self._verbs: dict[str, Callable[[Ask], None]] = {
             "ping": lambda ask: ask.answer({}),
             "slept": self._slept,
-            "start": self._start,
-            "attach": self._attach,
-            "wait": self._wait,
-            "find": lambda ask: ask.answer(self._commands.get(read.text(ask.words, "effect")).describe()),
-            "effects": self._effects,
-            "signal": self._signal,
-            "acknowledge": self._acknowledge,
-            "forget": self._forget,
+            "quiesce": self._quiesce,
+            "activity": self._activity,
+            **CommandAsks(self._commands, programs).verbs(),
+            **TerminalAsks(self._terminals, programs).verbs(),
+            **Files(self._loop, users, workspace).verbs(),
+            **self._previews.verbs(),
+            **processes.verbs(),
         }
 
     def run(self) -> None:
@@ -50,6 +56,7 @@ class Daemon:
 
     def welcome(self, words: Words) -> None:
         self._identity.welcome(words)
+        self._relay.is_open = True
 
     def take(self, ask: Ask) -> None:
         verb = self._verbs.get(read.text(ask.words, "do"))
@@ -57,73 +64,38 @@ class Daemon:
             raise RefusalError("invalid", "unknown_verb", f"The guest does not know {ask.words['do']!r}.")
         verb(ask)
 
-    # Commands
-
-    def _start(self, ask: Ask) -> None:
-        effect = read.text(ask.words, "effect")
-        entry = self._commands.find(effect)
-        is_new = entry is None
-        if entry is None:
-            entry = self._commands.start(effect, self._wish(ask.words))
-        self._join(ask, entry, is_new=is_new)
-
-    def _attach(self, ask: Ask) -> None:
-        self._join(ask, self._commands.get(read.text(ask.words, "effect")), is_new=False)
-
-    def _join(self, ask: Ask, entry: Running, *, is_new: bool) -> None:
-        stdout_from, stderr_from = (read.whole(ask.words, name, 0) for name in ("stdout_from", "stderr_from"))
-        said = attach(entry, ask.streams, stdout_from, stderr_from)
-        ask.answer({"is_new": is_new, "pid": entry.pid, **entry.describe(), **said})
-
-    def _wish(self, words: Words) -> Wish:
-        user = self._users.find(read.text(words, "user", AGENT))
-        line = read.maybe_text(words, "command")
-        argv = read.texts(words, "argv") if line is None else [shell(), "-c", line]
-        env = environment(user, self._identity.env, read.table(words, "env"))
-        cwd = os.path.join(self._workspace, read.text(words, "cwd", ""))
-        return Wish(
-            Program(argv, env, cwd, user),
-            read.maybe_number(words, "timeout_s"),
-            read.whole(words, "output_limit", _OUTPUT_LIMIT),
-            "stdin" in words.get("streams", {}),  # type: ignore[operator]  # the link has looked at it
-        )
-
-    def _wait(self, ask: Ask) -> None:
-        entry = self._commands.get(read.text(ask.words, "effect"))
-        if entry.exit is not None:
-            ask.answer(entry.exit)
-            return
-        entry.waiters.append(ask.answer)
-        ask.on_withdrawn = lambda: entry.waiters.remove(ask.answer)
-
-    def _effects(self, ask: Ask) -> None:
-        entries = self._commands.page(read.text(ask.words, "after", ""), _PAGE)
-        ask.answer({"effects": entries, "is_last": len(entries) < _PAGE})
-
-    def _signal(self, ask: Ask) -> None:
-        number = read.whole(ask.words, "signal")
-        if not 0 < number < 65:
-            raise RefusalError("invalid", "bad_request", f"There is no signal {number}.")
-        self._commands.get(read.text(ask.words, "effect")).kill(number)
-        ask.answer({})
-
-    def _acknowledge(self, ask: Ask) -> None:
-        stdout, stderr = (read.whole(ask.words, name, 0) for name in ("stdout", "stderr"))
-        self._commands.acknowledge(read.text(ask.words, "effect"), stdout, stderr)
-        ask.answer({})
-
-    def _forget(self, ask: Ask) -> None:
-        self._commands.forget(read.text(ask.words, "effect"))
-        ask.answer({})
-
     # Life
 
     def _slept(self, ask: Ask) -> None:
         self._loop.skip(read.number(ask.words, "seconds"))
         ask.answer({})
 
+    def _quiesce(self, ask: Ask) -> None:
+        """Let go of everything that reaches outside; the answer is the last word until somebody is dialled again."""
+        self._relay.shut()
+        self._previews.shut()
+        ask.answer({"unsavable": processes.find_unsavable()})
+        self._link.close_after_answers()
+        self._link.dial()
+
+    def _activity(self, ask: Ask) -> None:
+        now = self._loop.now()
+        terminals = [
+            {"terminal": terminal.id, "output_ago_s": max(0.0, now - terminal.output_at)}
+            for terminal in self._terminals.all()
+            if terminal.exit is None
+        ]
+        ask.answer(
+            {
+                "commands": self._commands.running,
+                "terminals": terminals,
+                "previews": self._previews.connections,
+                "relayed": self._relay.connections,
+            }
+        )
+
     def _reap(self) -> None:
-        """Everything that has died: our commands, and orphans that PID 1 inherited."""
+        """Everything that has died: our commands and terminals, and orphans that PID 1 inherited."""
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -133,5 +105,5 @@ class Daemon:
                 return
             self._commands.before_reaped(found.si_pid)
             pid, status = os.waitpid(found.si_pid, 0)
-            if not self._commands.reaped(pid, status):
+            if not (self._commands.reaped(pid, status) or self._terminals.reaped(pid, status)):
                 self._identity.reaped(pid)

@@ -33,6 +33,10 @@ class Stream:
         self.on_gone: Callable[[], None] = _nothing  # reset by the host, or the connection is gone
         self.on_room: Callable[[], None] = _nothing
 
+    @property
+    def has_ended(self) -> bool:
+        return self._flow.has_ended
+
     def room(self) -> int:
         if self.is_gone or self._flow.has_ended:
             return 0

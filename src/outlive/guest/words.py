@@ -68,3 +68,10 @@ def table(words: Words, name: str) -> dict[str, str]:
     ):
         raise _wrong(name, "a table of texts")
     return value
+
+
+def signal_number(words: Words) -> int:
+    found = whole(words, "signal")
+    if not 0 < found < 65:
+        raise RefusalError("invalid", "bad_request", f"There is no signal {found}.")
+    return found

@@ -7,8 +7,9 @@ it is told `machine.guest_away`, at once.
 """
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio
 import anyio.abc
@@ -31,10 +32,13 @@ from outlive.guest.wire import (
 from outlive.machine.guest_link.answers import open_answer
 from outlive.machine.guest_link.stream import GuestStream
 
+CALL_S = 10.0  # for an answer, unless the caller says
 WRITE_DEADLINE_S = 10.0  # a guest that takes nothing for so long is gone
 _OUT_SIZE = 1024 * 1024
 _OUT_LIMIT = 8 * 1024 * 1024  # with what could not wait (credit, resets)
 _ID_LIMIT = 2**32 - 1
+
+_Read = TypeVar("_Read")
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +123,13 @@ class Channel:
             _log.warning("The connection of a guest was closed: %s.", error)
             self.close(f"it did not keep to the wire: {error}")
         return self.away or guest_away(str(error))
+
+    def read(self, words: Words, read: Callable[[Words], _Read]) -> _Read:
+        """Take an answer apart; a guest whose answers make no sense is left."""
+        try:
+            return read(words)
+        except WireError as error:
+            raise self.accuse(error) from error
 
     # Out
 

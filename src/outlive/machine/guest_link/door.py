@@ -16,10 +16,11 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from outlive.base import MachineId, UnavailableError
+from outlive.base import DeadlineError, MachineId, OutliveError, UnavailableError
 from outlive.guest.wire import VERSION, Decoder, Frame, Kind, WireError, Words, encode_words, read_words
 from outlive.machine.guest_link import answers
 from outlive.machine.guest_link.channel import Channel
+from outlive.machine.guest_link.facts import Quiesced
 from outlive.machine.guest_link.guest import Guest, Hello
 
 SOCKET = "ctl.sock"
@@ -82,6 +83,24 @@ class GuestDoor:
                     return self._guest
                 await self._came.wait()
         raise UnavailableError("machine.guest_away", f"The machine's guest did not come within {timeout_s:g} s.")
+
+    async def quiesce(self, timeout_s: float) -> Quiesced:
+        """Before a checkpoint: shut the door and have the guest let go of everything outside the machine.
+
+        `open` afterwards lets it in again. If this fails the door is open as before.
+        """
+        guest = await self.guest(timeout_s)
+        self.shut()
+        try:
+            with anyio.fail_after(timeout_s):
+                said = await guest.quiesce(timeout_s)
+                await guest.wait_gone()
+        except (OutliveError, TimeoutError) as error:
+            self.open()
+            if isinstance(error, TimeoutError):
+                raise DeadlineError("machine.guest_silent", "The machine's guest did not hang up.") from None
+            raise
+        return said
 
     async def _serve(self, listener: socket.socket, scope: anyio.CancelScope) -> None:
         with listener, scope:

@@ -4,26 +4,27 @@ What it answers is the machine's own word. Every call has a deadline (`machine.g
 breaks all calls end with `machine.guest_away`, and the door has the next `Guest` as soon as the machine dials again.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import anyio
 
 from outlive.base import EffectId, NotFoundError, UnavailableError
 from outlive.guest.wire import WireError, Words
 from outlive.machine.command import Command, Finished, HeldEffect
-from outlive.machine.guest_link import answers
-from outlive.machine.guest_link.channel import Channel
+from outlive.machine.guest_link import answers, facts
+from outlive.machine.guest_link.channel import CALL_S, Channel
+from outlive.machine.guest_link.facts import Activity, ProcessFacts, Quiesced
+from outlive.machine.guest_link.files import GuestFiles
 from outlive.machine.guest_link.running import RunningCommand
+from outlive.machine.guest_link.stream import GuestStream
+from outlive.machine.guest_link.terminals import GuestTerminals
 
-CALL_S = 10.0
 LEDGER_LIMIT = 8192
+PROCESS_LIMIT = 10_000
 _PAGE = 128
 _ACKNOWLEDGE_AT = 1024 * 1024
-
-_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Guest:
     def __init__(self, channel: Channel, hello: Hello) -> None:
         self._channel = channel
         self.hello = hello
+        self.files = GuestFiles(channel)
+        self.terminals = GuestTerminals(channel)
 
     @property
     def is_here(self) -> bool:
@@ -58,6 +61,41 @@ class Guest:
     async def slept(self, seconds: float, timeout_s: float = CALL_S) -> None:
         """The machine stood still for so long: its timeouts are moved. Say it before it is thawed."""
         await self._channel.call("slept", {"seconds": seconds}, timeout_s)
+
+    async def quiesce(self, timeout_s: float = CALL_S) -> Quiesced:
+        """Let go of everything outside the machine. The guest hangs up after its answer (see `GuestDoor.quiesce`)."""
+        return self._channel.read(await self._channel.call("quiesce", {}, timeout_s), facts.read_quiesced)
+
+    async def activity(self, timeout_s: float = CALL_S) -> Activity:
+        """What speaks against freezing or hibernating the machine."""
+        return self._channel.read(await self._channel.call("activity", {}, timeout_s), facts.read_activity)
+
+    async def processes(self, timeout_s: float = CALL_S) -> list[ProcessFacts]:
+        found: list[ProcessFacts] = []
+        after, is_last = 0, False
+        while not is_last and len(found) < PROCESS_LIMIT:
+            said = await self._channel.call("processes", {"after": after}, timeout_s)
+            page, last, is_last = self._channel.read(said, facts.read_processes)
+            if not is_last and last <= after:
+                raise self._channel.accuse(WireError("a list of processes without an end"))
+            after = last
+            found += page
+        return found
+
+    async def ports(self, timeout_s: float = CALL_S) -> list[int]:
+        """The TCP ports that something in the machine listens on."""
+        return self._channel.read(await self._channel.call("ports", {}, timeout_s), facts.read_ports)
+
+    @asynccontextmanager
+    async def connect(self, port: int, timeout_s: float = CALL_S) -> AsyncIterator[GuestStream]:
+        """A connection to a port on the machine's loopback. `machine.port_closed` if nothing listens there."""
+        stream = self._channel.new_stream()
+        try:
+            async with self._channel.asking("connect", {"port": port}, {"connection": stream}) as asked:
+                await self._channel.answer_of(asked, "connect", timeout_s)
+            yield stream
+        finally:
+            stream.reset()
 
     # Commands
 
@@ -112,7 +150,7 @@ class Guest:
         ):
             try:
                 said = await channel.answer_of(asked, verb, timeout_s)
-                held, is_new, places = self._read(said, _read_joined)
+                held, is_new, places = self._channel.read(said, _read_joined)
             except BaseException:
                 for stream in streams.values():
                     stream.reset()
@@ -129,12 +167,6 @@ class Guest:
                 yield running
             finally:
                 running.leave()
-
-    def _read(self, words: Words, read: Callable[[Words], _Read]) -> _Read:
-        try:
-            return read(words)
-        except WireError as error:
-            raise self._channel.accuse(error) from error
 
     async def run(self, command: Command, stdin: bytes = b"") -> Finished:
         """Start it (or find it), follow it to its end, and keep all that it prints. The ledger still holds it then."""
@@ -158,7 +190,7 @@ class Guest:
             said = await self._channel.call("find", {"effect": effect}, timeout_s)
         except NotFoundError:
             return None
-        return self._read(said, answers.read_held)
+        return self._channel.read(said, answers.read_held)
 
     async def effects(self, timeout_s: float = CALL_S) -> list[HeldEffect]:
         """The whole ledger."""
@@ -167,7 +199,7 @@ class Guest:
         while not is_last:
             after = held[-1].effect if held else ""
             said = await self._channel.call("effects", {"after": after}, timeout_s)
-            page, is_last = self._read(said, _read_page)
+            page, is_last = self._channel.read(said, _read_page)
             if not is_last and (not page or page[-1].effect <= after or len(held) > LEDGER_LIMIT):
                 raise self._channel.accuse(WireError("a ledger without an end"))
             held += page

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import anyio
 
 from outlive.base import EffectId, ExhaustedError
-from outlive.guest.wire import WireError, Words
+from outlive.guest.wire import Words
 from outlive.machine.command import Chunk, Exit, HeldEffect, Pipe
 from outlive.machine.guest_link.answers import read_exit
 from outlive.machine.guest_link.channel import Asked, Channel
@@ -74,10 +74,7 @@ class RunningCommand:
             words = await self._exit_asked.answer()
         else:
             words = await self._channel.answer_of(self._exit_asked, "wait", timeout_s)
-        try:
-            return read_exit(words)
-        except WireError as error:
-            raise self._channel.accuse(error) from error
+        return self._channel.read(words, read_exit)
 
     async def acknowledge(self, timeout_s: float = 10.0) -> None:
         """All chunks that were given out so far are safe: the guest may let go of them."""

@@ -1,15 +1,12 @@
 """Commands in a guest: run once, kept until they are safe, never in each other's way."""
 
-import signal
 from pathlib import Path
 
-import anyio
 import pytest
 
-from eventually import eventually
-from outlive.base import ConflictError, EffectId, InvalidError, NotFoundError, new_effect_id
-from outlive.machine.command import Command, Finished
-from outlive.machine.guest_link import Guest, GuestDoor
+from outlive.base import new_effect_id
+from outlive.machine.command import Command
+from outlive.machine.guest_link import Guest
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,111 @@
+"""What /proc says: the processes of this machine, the ports they listen on, and what would spoil a checkpoint."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from outlive.guest import words as read
+from outlive.guest.link import Ask
+from outlive.guest.wire import Words
+
+_PAGE = 100
+_ARGV_BYTES = 256
+_LISTENING = "0A"
+_PORT_LIMIT = 1000
+_FOUND_LIMIT = 100
+_DELETED = " (deleted)"
+
+
+def verbs() -> dict[str, Callable[[Ask], None]]:
+    return {"processes": _processes, "ports": _ports}
+
+
+def _pids() -> list[int]:
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _text(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read(64 * 1024).decode("utf-8", "replace")
+
+
+def _processes(ask: Ask) -> None:
+    after = read.whole(ask.words, "after", 0)
+    pids = [pid for pid in _pids() if pid > after]
+    rows = [row for pid in pids[:_PAGE] if (row := _describe(pid)) is not None]
+    ask.answer({"processes": rows, "last": pids[:_PAGE][-1] if pids else None, "is_last": len(pids) <= _PAGE})
+
+
+def _describe(pid: int) -> Words | None:
+    """One process; None if it is gone."""
+    try:
+        # The name stands in brackets and may hold anything, also brackets.
+        name, _, rest = _text(f"/proc/{pid}/stat").partition("(")[2].rpartition(")")
+        fields = rest.split()
+        argv = _text(f"/proc/{pid}/cmdline").rstrip("\0").replace("\0", " ")
+        return {
+            "pid": pid,
+            "parent": int(fields[1]),
+            "uid": os.stat(f"/proc/{pid}").st_uid,
+            "state": fields[0],
+            "name": name[:64],
+            "argv": argv[:_ARGV_BYTES],
+            "memory": int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        }
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _ports(ask: Ask) -> None:
+    ports = sorted({*_listening("/proc/net/tcp"), *_listening("/proc/net/tcp6")})
+    ask.answer({"ports": ports[:_PORT_LIMIT]})
+
+
+def _listening(path: str) -> Iterator[int]:
+    try:
+        lines = _text(path).splitlines()[1:]
+    except OSError:
+        return
+    for line in lines:
+        fields = line.split()
+        if len(fields) > 3 and fields[3] == _LISTENING:
+            yield int(fields[1].rpartition(":")[2], 16)
+
+
+def find_unsavable() -> list[str]:
+    """Files that are deleted and still in use, outside tmpfs: gVisor cannot save a memory that refers to them."""
+    tmpfs = tuple(f"{place.rstrip('/')}/" for place in _tmpfs_places())
+    found: list[str] = []
+    for pid in _pids():
+        for what in sorted(set(_deleted_of(pid))):
+            if not what.startswith(tmpfs) and len(found) < _FOUND_LIMIT:
+                found.append(f"{pid}: {what[:400]}")
+    return found
+
+
+def _tmpfs_places() -> Iterator[str]:
+    for line in _text("/proc/mounts").splitlines():
+        fields = line.split()
+        if len(fields) > 2 and fields[2] in ("tmpfs", "devtmpfs"):
+            yield fields[1]
+
+
+def _deleted_of(pid: int) -> Iterator[str]:
+    links = [f"/proc/{pid}/cwd", f"/proc/{pid}/exe"]
+    with suppress(OSError):
+        links += [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
+    for link in links:
+        try:
+            target = os.readlink(link)
+            # A name may end like this and be there: only what has no name left counts.
+            if target.startswith("/") and target.endswith(_DELETED) and os.stat(link).st_nlink == 0:
+                yield target.removesuffix(_DELETED)
+        except OSError:
+            continue
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            for line in file:
+                if line.rstrip().endswith(_DELETED.encode()):
+                    yield "/" + line.decode("utf-8", "replace").rstrip().partition("/")[2].removesuffix(_DELETED)
+    except OSError:
+        return

@@ -1,0 +1,288 @@
+"""Terminals: a program on a PTY, its output with byte offsets from birth, the newest MiB of it kept.
+
+A terminal belongs to nobody: it lives without anyone attached, any number may attach, and each gets every byte from the
+offset it names or is told that there is a gap. Asked to open an id that is there, the guest gives that one. The exit
+code and the ring stay until the host closes the terminal.
+"""
+
+import errno
+import fcntl
+import os
+import signal
+import struct
+import termios
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from outlive.guest.input import Input
+from outlive.guest.kept import Ring
+from outlive.guest.loop import Loop, Timer
+from outlive.guest.refusal import RefusalError
+from outlive.guest.spawn import Program, not_started
+from outlive.guest.stream import Stream
+from outlive.guest.wire import Words
+
+TERMINAL_LIMIT = 64
+ATTACHMENT_LIMIT = 16
+RING_SIZE = 1024 * 1024
+_READ_SIZE = 64 * 1024
+_READS_AT_ONCE = 4
+_DRAIN_S = 0.05
+_GRACE_S = 2.0
+
+
+class Size(NamedTuple):
+    columns: int
+    rows: int
+
+
+class Attachment:
+    """One reader of a terminal, at its own offset."""
+
+    def __init__(self, ring: Ring, stream: Stream, offset: int) -> None:
+        self._ring = ring
+        self.stream = stream
+        self._sent = offset
+        stream.on_room = self.push
+
+    def push(self) -> None:
+        if self._sent < self._ring.start:
+            self.stream.reset()  # too slow: it comes back, and is told of the gap
+            return
+        while self._sent < self._ring.end and (room := self.stream.room()):
+            self._sent += self.stream.send(self._ring.read(self._sent, room))
+
+    @property
+    def is_level(self) -> bool:
+        return self._sent == self._ring.end
+
+
+class Terminal:
+    def __init__(self, identity: str, program: Program, size: Size, loop: Loop) -> None:
+        self.id = identity
+        self._loop = loop
+        self._ring = Ring(RING_SIZE)
+        self._attachments: list[Attachment] = []
+        self.size = size
+        self.output_at = loop.now()
+        self.pid, self._master = _start(program, size)
+        self._input = Input(loop, self._master, is_pipe=False)
+        self._input.on_wait = self._watch
+        self._status: int | None = None
+        self._timer: Timer | None = None
+        self.exit: Words | None = None
+        self.waiters: list[Callable[[Words], None]] = []
+        self.is_open = True  # the PTY is
+        self._watch()
+
+    def describe(self) -> Words:
+        return {
+            "terminal": self.id,
+            "pid": self.pid,
+            "columns": self.size.columns,
+            "rows": self.size.rows,
+            "start": self._ring.start,
+            "end": self._ring.end,
+            "input": self._input.taken,
+            "output_ago_s": max(0.0, self._loop.now() - self.output_at),
+            "exit": self.exit,
+        }
+
+    # Operators
+
+    def attach(self, stream: Stream, offset: int | None) -> Words:
+        """From `offset`, or from now; says where it begins, and whether bytes before that are gone."""
+        self._attachments = [known for known in self._attachments if not known.stream.is_gone]
+        if len(self._attachments) >= ATTACHMENT_LIMIT:
+            raise RefusalError("exhausted", "too_many_attachments", f"{ATTACHMENT_LIMIT} are attached to {self.id!r}.")
+        wanted = self._ring.end if offset is None else offset
+        at = min(max(wanted, self._ring.start), self._ring.end)
+        self._attachments.append(Attachment(self._ring, stream, at))
+        self._loop.soon(self._push)
+        return {"at": at, "is_gap": at > wanted}
+
+    def attach_input(self, stream: Stream) -> int:
+        return self._input.attach(stream)
+
+    def resize(self, size: Size) -> None:
+        self.size = size
+        if self.is_open:
+            _set_size(self._master, size)
+
+    def kill(self, number: int) -> None:
+        """To what runs in the foreground."""
+        if not self.is_open:
+            raise RefusalError("conflict", "terminal_over", f"The program of {self.id!r} has exited.")
+        with suppress(OSError):
+            os.killpg(os.tcgetpgrp(self._master) or self.pid, number)
+
+    def hang_up(self) -> None:
+        if self._status is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGHUP)
+            self._timer = self._loop.after(_GRACE_S, self._end)
+
+    def _end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    # The PTY
+
+    def _watch(self) -> None:
+        if self.is_open:
+            write = self._input.flush if self._input.has_pending else None
+            self._loop.watch(self._master, read=self._read, write=write)
+
+    def _read(self) -> None:
+        for _ in range(_READS_AT_ONCE):
+            if not self._read_once():
+                break
+        self._push()
+
+    def _read_once(self) -> bool:
+        """Whether there may be more."""
+        try:
+            data = os.read(self._master, _READ_SIZE)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            data = b""  # nobody has the other side open
+        if not data:
+            self._loop.forget(self._master)
+            if self._status is not None:
+                self._finish()
+            else:
+                # Closed by all for a moment (or for good): looked at again when the program exits.
+                self._timer = self._timer or self._loop.after(_DRAIN_S, self._look_again)
+            return False
+        self._ring.append(data)
+        self.output_at = self._loop.now()
+        return True
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._watch()
+
+    def _push(self) -> None:
+        for attachment in self._attachments:
+            attachment.push()
+            if self.exit is not None and attachment.is_level:
+                attachment.stream.end()
+        self._attachments = [
+            known for known in self._attachments if not (known.stream.is_gone or known.stream.has_ended)
+        ]
+
+    def reaped(self, status: int) -> None:
+        self._status = status
+        if self._timer is not None:
+            self._timer.cancel()
+        while self.is_open and self._read_once():
+            pass
+        if self.exit is None:
+            self._timer = self._loop.after(_DRAIN_S, self._finish)
+        self._push()
+
+    def _finish(self) -> None:
+        if self.exit is not None or self._status is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        code = os.waitstatus_to_exitcode(self._status)
+        self.exit = {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
+        self._input.close()
+        self.is_open = False
+        self._loop.forget(self._master)
+        os.close(self._master)
+        self._push()
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter({"exit": self.exit, "end": self._ring.end})
+
+
+def _set_size(descriptor: int, size: Size) -> None:
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
+
+
+def _start(program: Program, size: Size) -> tuple[int, int]:
+    """Fork: a terminal needs its own code between fork and exec, and there are few of them."""
+    master, slave = os.openpty()
+    said, saying = os.pipe2(os.O_CLOEXEC)
+    try:
+        _set_size(slave, size)
+        if os.getuid() == 0:
+            os.fchown(slave, program.user.uid, program.user.gid)
+        pid = os.fork()
+        if pid == 0:
+            _become(program, slave, saying)
+        os.close(saying)
+        saying = -1
+        if code := os.read(said, 16):
+            os.waitpid(pid, 0)
+            raise not_started(program, OSError(int(code), os.strerror(int(code))))
+    except BaseException:
+        os.close(master)
+        raise
+    finally:
+        for descriptor in (slave, said, *([saying] if saying >= 0 else [])):
+            os.close(descriptor)
+    return pid, master
+
+
+def _become(program: Program, slave: int, saying: int) -> None:
+    """In the child: never returns."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.login_tty(slave)
+        if os.getuid() == 0:
+            os.setgroups(program.user.groups)
+            os.setresgid(program.user.gid, program.user.gid, program.user.gid)
+            os.setresuid(program.user.uid, program.user.uid, program.user.uid)
+        os.chdir(program.cwd)
+        os.execvpe(program.argv[0], list(program.argv), dict(program.env))  # noqa: S606  # what it is for
+    except OSError as error:
+        os.write(saying, str(error.errno or errno.EINVAL).encode())
+    finally:
+        os._exit(127)
+
+
+class Terminals:
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._terminals: dict[str, Terminal] = {}
+        self._by_pid: dict[int, Terminal] = {}
+
+    def all(self) -> list[Terminal]:
+        return list(self._terminals.values())
+
+    def find(self, identity: str) -> Terminal | None:
+        return self._terminals.get(identity)
+
+    def get(self, identity: str) -> Terminal:
+        terminal = self._terminals.get(identity)
+        if terminal is None:
+            raise RefusalError("not_found", "terminal_unknown", f"The guest does not hold the terminal {identity!r}.")
+        return terminal
+
+    def open(self, identity: str, program: Program, size: Size) -> Terminal:
+        if len(self._terminals) >= TERMINAL_LIMIT:
+            raise RefusalError("exhausted", "too_many_terminals", f"{TERMINAL_LIMIT} terminals are open.")
+        terminal = Terminal(identity, program, size, self._loop)
+        self._terminals[identity] = self._by_pid[terminal.pid] = terminal
+        return terminal
+
+    def close(self, identity: str) -> None:
+        """End its program and forget it. A terminal that is not there is closed."""
+        terminal = self._terminals.pop(identity, None)
+        if terminal is not None:
+            terminal.hang_up()
+
+    def reaped(self, pid: int, status: int) -> bool:
+        terminal = self._by_pid.pop(pid, None)
+        if terminal is not None:
+            terminal.reaped(status)
+        return terminal is not None

@@ -1,0 +1,77 @@
+"""What the host may ask about terminals."""
+
+from collections.abc import Callable
+
+from outlive.guest import words as read
+from outlive.guest.link import Ask
+from outlive.guest.programs import Programs
+from outlive.guest.pty import Size, Terminals
+from outlive.guest.refusal import RefusalError
+from outlive.guest.spawn import shell
+from outlive.guest.wire import Words
+
+_MOST = 1000  # columns or rows
+
+
+class TerminalAsks:
+    def __init__(self, terminals: Terminals, programs: Programs) -> None:
+        self._terminals = terminals
+        self._programs = programs
+
+    def verbs(self) -> dict[str, Callable[[Ask], None]]:
+        return {
+            "terminal_open": self._open,
+            "terminal_attach": self._attach,
+            "terminal_wait": self._wait,
+            "terminal_resize": self._resize,
+            "terminal_signal": self._signal,
+            "terminal_close": self._close,
+            "terminals": self._list,
+        }
+
+    def _open(self, ask: Ask) -> None:
+        identity = read.text(ask.words, "terminal")
+        terminal = self._terminals.find(identity)
+        is_new = terminal is None
+        if terminal is None:
+            argv = read.texts(ask.words, "argv") if ask.words.get("argv") is not None else [shell()]
+            program = self._programs.make(argv, ask.words, {"TERM": "xterm-256color"})
+            terminal = self._terminals.open(identity, program, _size(ask.words))
+        ask.answer({**terminal.describe(), "is_new": is_new})
+
+    def _attach(self, ask: Ask) -> None:
+        terminal = self._terminals.get(read.text(ask.words, "terminal"))
+        said: Words = terminal.attach(ask.streams["output"], read.maybe_whole(ask.words, "from"))
+        if "input" in ask.streams:
+            said["input_at"] = terminal.attach_input(ask.streams["input"])
+        ask.answer(said)
+
+    def _wait(self, ask: Ask) -> None:
+        terminal = self._terminals.get(read.text(ask.words, "terminal"))
+        if terminal.exit is not None:
+            ask.answer({"exit": terminal.exit, "end": terminal.describe()["end"]})
+            return
+        terminal.waiters.append(ask.answer)
+        ask.on_withdrawn = lambda: terminal.waiters.remove(ask.answer)
+
+    def _resize(self, ask: Ask) -> None:
+        self._terminals.get(read.text(ask.words, "terminal")).resize(_size(ask.words))
+        ask.answer({})
+
+    def _signal(self, ask: Ask) -> None:
+        self._terminals.get(read.text(ask.words, "terminal")).kill(read.signal_number(ask.words))
+        ask.answer({})
+
+    def _close(self, ask: Ask) -> None:
+        self._terminals.close(read.text(ask.words, "terminal"))
+        ask.answer({})
+
+    def _list(self, ask: Ask) -> None:
+        ask.answer({"terminals": [terminal.describe() for terminal in self._terminals.all()]})
+
+
+def _size(words: Words) -> Size:
+    size = Size(read.whole(words, "columns"), read.whole(words, "rows"))
+    if not (0 < size.columns <= _MOST and 0 < size.rows <= _MOST):
+        raise RefusalError("invalid", "bad_request", f"A terminal has 1 to {_MOST} columns and rows.")
+    return size
