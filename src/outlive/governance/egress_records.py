@@ -63,10 +63,13 @@ async def open_egress_recording(decisions: EgressDecisions, *, queue_limit: int 
     Leaving stores what waits, within a few seconds."""
     send, receive = anyio.create_memory_object_stream[EgressDecision](queue_limit)
     is_flushed = anyio.Event()
+    # A machine that is ended cancels its proxy, and this with it: what was decided until then is stored all the same.
+    storing = anyio.CancelScope(shield=True)
 
     async def store_all() -> None:
-        await _store_all(receive, decisions)
-        is_flushed.set()
+        with storing:
+            await _store_all(receive, decisions)
+            is_flushed.set()
 
     with send, receive:
         async with anyio.create_task_group() as group:
@@ -80,7 +83,7 @@ async def open_egress_recording(decisions: EgressDecisions, *, queue_limit: int 
                 if not is_flushed.is_set():
                     waiting = receive.statistics().current_buffer_used
                     _log.error("egress decisions were not stored before the end: %d and a batch", waiting)
-                group.cancel_scope.cancel()
+                storing.cancel()
 
 
 async def _store_all(receive: MemoryObjectReceiveStream[EgressDecision], decisions: EgressDecisions) -> None:

@@ -1,8 +1,10 @@
 """The egress proxy over real sockets: what it lets through, what it refuses, and that all of it is recorded."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import pytest
 
 from eventually import eventually
@@ -14,6 +16,7 @@ from integration.governance.egress import (
     PUBLIC,
     BookDialer,
     Origin,
+    Store,
     answering,
     connect,
     echoing,
@@ -22,9 +25,16 @@ from integration.governance.egress import (
     open_origin,
     outer_dialer,
 )
-from outlive.governance import EgressLimits
+from outlive.governance import EgressDecision, EgressLimits, open_egress_recording
 
 pytestmark = pytest.mark.anyio
+
+
+async def mute(origin: Origin, stream: anyio.abc.SocketStream) -> None:
+    """Hears, says nothing, and never hangs up."""
+    async for chunk in stream:
+        origin.heard += chunk
+    await anyio.sleep_forever()
 
 
 @pytest.fixture(params=LOOPS)
@@ -179,9 +189,6 @@ async def test_connections_beyond_the_bound_are_refused_and_the_others_go_on(tmp
 
 
 async def test_a_connection_on_which_nothing_moves_is_ended(tmp_path: Path) -> None:
-    async def mute(origin: Origin, stream: anyio.abc.SocketStream) -> None:
-        await anyio.sleep_forever()
-
     limits = EgressLimits(idle_s=0.2, head_s=0.2)
     async with open_origin(mute) as origin, open_egress(tmp_path, outer_dialer(), limits=limits) as egress:
         egress.allow(f"allowed.test:{origin.port}")
@@ -196,8 +203,19 @@ async def test_a_connection_on_which_nothing_moves_is_ended(tmp_path: Path) -> N
         assert outcomes == [("ended", "idle"), ("failed", "answer_deadline"), ("denied", "request_slow")]
 
 
-async def test_a_machine_that_goes_away_ends_its_connections(tmp_path: Path) -> None:
-    async with open_origin(echoing) as origin, open_egress(tmp_path, outer_dialer()) as egress:
+async def test_a_connection_on_which_something_moves_outlives_the_deadline(tmp_path: Path) -> None:
+    limits = EgressLimits(idle_s=0.5)
+    async with open_origin(echoing) as origin, open_egress(tmp_path, outer_dialer(), limits=limits) as egress:
+        egress.allow(f"allowed.test:{origin.port}")
+        async with await egress.tunnel(f"allowed.test:{origin.port}") as stream:
+            until = anyio.current_time() + 2 * limits.idle_s
+            while anyio.current_time() < until:
+                await stream.send(b"x")
+                assert await stream.receive() == b"x"
+
+
+async def test_a_machine_that_goes_away_ends_its_connections_whatever_the_origin_does(tmp_path: Path) -> None:
+    async with open_origin(mute) as origin, open_egress(tmp_path, outer_dialer()) as egress:
         egress.allow(f"allowed.test:{origin.port}")
         await (await egress.tunnel(f"allowed.test:{origin.port}")).aclose()
         async with await egress.dial() as stream:
@@ -282,3 +300,15 @@ async def test_a_store_that_fails_loses_no_record(tmp_path: Path) -> None:
         egress.store.fail = 2
         assert (await egress.ask(get(f"http://allowed.test:{origin.port}/"))).endswith(b"hi")
         await eventually(lambda: [verdict for verdict, _ in egress.store.said()] == ["allowed", "ended"])
+
+
+async def test_what_waits_for_the_store_is_stored_on_leaving_also_when_cancelled() -> None:
+    store = Store()
+    moment = datetime(2030, 1, 2, tzinfo=UTC)
+    decisions = [EgressDecision(MACHINE, moment, n, "GET", "a", 1, "denied", "x", None, 0, 0) for n in range(2)]
+    with anyio.CancelScope() as scope:
+        async with open_egress_recording(store) as record:
+            for decision in decisions:
+                await record(decision)
+            scope.cancel()
+    assert store.decisions == decisions
