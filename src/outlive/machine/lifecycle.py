@@ -10,7 +10,7 @@ Rule 3: memory is given up only where nothing else is left, and then the record 
     starting      boot                 boot       boot                  remove
     running       – (or checkpoint)    freeze     hibernate             remove
     paused        thaw                 –          refused when asked    remove
-    hibernated    wake                 refused    –                     remove
+    hibernated    wake                 –          –                     remove
     lost          wake, if there is    –          –                     remove
                   a checkpoint
     deleted       –                    –          –                     –
@@ -96,8 +96,8 @@ def ask(machine: Machine, verb: Verb, now: datetime) -> Change:
         case "delete":
             return _want(machine, "deleted", now)
         case "checkpoint" | "fork":
-            # A hibernated one has a checkpoint that is as new as the machine: no need to wake it for another.
-            if machine.state == "hibernated" and machine.desired == "hibernated":
+            # It has a checkpoint that is all there is of it: no need to wake it for another.
+            if machine.state in ("hibernated", "lost") and machine.desired == "hibernated":
                 return NO_CHANGE
             wanted = machine.checkpoints_made + 1
             return Change({"checkpoints_wanted": max(machine.checkpoints_wanted, wanted), "changed_at": now})
@@ -123,6 +123,9 @@ def begin_up(machine: Machine, node: NodeId, now: datetime) -> Change:
     """A node begins to boot or wake it, as a new generation. Whatever was begun before is fenced from here on."""
     if machine.state not in ("starting", "hibernated", "lost") or machine.desired == "deleted":
         raise ConflictError("machine.not_down", f"Machine {machine.id!r} is {machine.state}; it cannot be started.")
+    if machine.state != "starting" and machine.desired != "running":
+        # The step is late: meanwhile somebody has stopped it, or sent it back to sleep.
+        raise ConflictError("machine.not_wanted", f"Machine {machine.id!r} shall be {machine.desired}, not running.")
     return Change({"node": node, "generation": machine.generation + 1, "is_booting": True, "changed_at": now})
 
 
@@ -204,6 +207,8 @@ def end_hibernate(machine: Machine, node: NodeId, generation: int, checkpoint: C
     check_holder(machine, node, generation)
     if machine.checkpoint != checkpoint:
         raise ConflictError("machine.not_saved", f"Machine {machine.id!r} has no checkpoint {checkpoint!r}.")
+    # Whose stop it was stays: one that a person has paused (its node ended, or the pause came too late) is at rest so
+    # too, and only a resume wakes it.
     fields = {"state": "hibernated", "node": None, "checkpoints_wanted": machine.checkpoints_made, "changed_at": now}
     return Change(fields, (_event("hibernated", machine, now, checkpoint=checkpoint),))
 
@@ -236,7 +241,10 @@ def declare_lost(machine: Machine, node: NodeId, now: datetime, *, reason: str) 
 
 
 def give_up(machine: Machine, step: Step, now: datetime, *, reason: str) -> Change:
-    """A step failed for good: want what there is, so that nobody tries for ever. A person may ask again."""
+    """A step failed for good: want what there is, so that nobody tries for ever. A person may ask again. Where the step
+    is no longer the next one (it came through after all, or something else is wanted) there is nothing to give up."""
+    if step != "declare_lost" and next_step(machine, is_node_gone=False) != step:
+        return NO_CHANGE
     fields: dict[str, Any] = {"reason": reason, "changed_at": now}
     match step:
         case "boot":

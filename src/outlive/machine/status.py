@@ -45,7 +45,9 @@ class Machine(BaseModel):
     @property
     def is_settled(self) -> bool:
         """Whether nothing is left to be done for what is wanted."""
-        return self.state == self.desired and self.checkpoints_made >= self.checkpoints_wanted
+        # Hibernated while it should be paused: nothing runs in it either, and it waits for the same resume.
+        is_so = self.state == self.desired or (self.state == "hibernated" and self.desired == "paused")
+        return is_so and self.checkpoints_made >= self.checkpoints_wanted
 
     @property
     def is_on_node(self) -> bool:
