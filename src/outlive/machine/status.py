@@ -47,7 +47,8 @@ class Machine(BaseModel):
         """Whether nothing is left to be done for what is wanted."""
         # Hibernated while it should be paused: nothing runs in it either, and it waits for the same resume.
         is_so = self.state == self.desired or (self.state == "hibernated" and self.desired == "paused")
-        return is_so and self.checkpoints_made >= self.checkpoints_wanted
+        # Checkpoints are made of running ones; for all others they wait.
+        return is_so and (self.state != "running" or self.checkpoints_made >= self.checkpoints_wanted)
 
     @property
     def is_on_node(self) -> bool:
