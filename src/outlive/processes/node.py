@@ -24,6 +24,7 @@ from outlive.processes.logs import log_to_stderr
 from outlive.processes.ready import tell_ready
 from outlive.processes.worker import run_until_shut, shut
 from outlive.wiring.build import open_object_store, open_stores
+from outlive.wiring.machines import make_settler
 from outlive.wiring.node import open_node_parts
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings, prepare_home
@@ -53,7 +54,10 @@ async def _serve(settings: Settings, ready_fd: int | None) -> None:
     client = await connect_temporal(settings)
     async with open_stores(settings, clock) as stores:
         objects = await open_object_store(settings)
-        async with open_node_parts(settings, stores, objects, client, clock) as parts, open_node(parts) as node:
+        async with (
+            open_node_parts(settings, stores, objects, make_settler(client), clock) as parts,
+            open_node(parts) as node,
+        ):
             address = settings.node.address or f"unix:{settings.node_socket_path}"
             now = clock.now()
             record = NodeRecord(id=parts.node, address=address, lease_until=now, started_at=now)

@@ -9,15 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio.to_thread
-from temporalio.client import Client
 
 from outlive.base import Clock, NodeId, UnavailableError, is_id, new_node_id
 from outlive.governance.egress_dial import DirectDialer
 from outlive.governance.egress_records import open_egress_recording
 from outlive.machine.backends.bases.provider import CachedBases
 from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
-from outlive.machine.backends.temporal_settler import TemporalSettler
 from outlive.machine.checkpoint import CheckpointStore
+from outlive.machine.keeper import Settler
 from outlive.machine.node.idle import IdlePolicy
 from outlive.machine.node.parts import HostFacts, NodeLimits, NodeParts
 from outlive.storage.objects import ObjectStore
@@ -31,7 +30,7 @@ _PLATFORM = "systrap"
 
 @asynccontextmanager
 async def open_node_parts(
-    settings: Settings, stores: Stores, objects: ObjectStore, client: Client, clock: Clock
+    settings: Settings, stores: Stores, objects: ObjectStore, settler: Settler, clock: Clock
 ) -> AsyncIterator[NodeParts]:
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(_DIAL_THREADS, "egress"))
@@ -47,7 +46,7 @@ async def open_node_parts(
             objects=objects,
             sandboxes=open_gvisor_sandboxes(settings.node_path, cgroup_name(settings.node_path)),
             bases=CachedBases(given.cache / "bases", given.cache / "runtimes"),
-            settler=TemporalSettler(client),
+            settler=settler,
             egress_record=await stack.enter_async_context(open_egress_recording(stores.egress)),
             dialer=DirectDialer(threads),
             host=await anyio.to_thread.run_sync(read_host_facts, given.runsc),
@@ -98,3 +97,8 @@ def _cpu_features(cpuinfo: str) -> tuple[str, ...]:
         if name.strip() in ("flags", "Features"):
             return tuple(sorted(value.split()))
     return ()
+
+
+def has_leftovers(path: Path) -> bool:
+    """Whether any sandbox has left anything in this node's folder."""
+    return any((path / "machines").glob("*/*"))

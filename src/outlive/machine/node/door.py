@@ -1,15 +1,22 @@
 """The node's own side of the door: what is asked of machines that are up here. `machine.door` says what it promises."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 
 import anyio
 import anyio.abc
 
-from outlive.base import ConflictError, EffectId, MachineId, NotFoundError
-from outlive.machine.door import ExecRequest, Output
+from outlive.base import ConflictError, DeadlineError, EffectId, ExhaustedError, MachineId, NotFoundError
+from outlive.machine.door import ExecRequest, FileEntry, Output, ProcessEntry
+from outlive.machine.guest_link.facts import FileFacts
 from outlive.machine.node.node import Node
+from outlive.machine.node.port_stream import PortStream
 from outlive.machine.node.runs import FOLLOWER_QUEUE, Run
 from outlive.machine.status import Effect
+
+STDIN_WITHIN_S = 30.0
+LIST_LIMIT = 20_000  # entries of one folder
 
 
 class NodeDoor:
@@ -63,4 +70,99 @@ class NodeDoor:
     async def write_stdin(
         self, machine: MachineId, generation: int, effect: EffectId, data: bytes, *, end: bool
     ) -> None:
-        raise ConflictError("effect.no_stdin", f"The command {effect!r} was started without an open stdin.")
+        self._node.residents.get(machine, generation).check()
+        run = self._node.runs.find(machine, effect)
+        if run is None or run.typed is None:
+            raise ConflictError("effect.no_stdin", f"The command {effect!r} does not run here with an open stdin.")
+        try:
+            with anyio.fail_after(STDIN_WITHIN_S):
+                for piece in [data] * bool(data) + [None] * end:
+                    await run.typed.send(piece)
+        except TimeoutError:
+            raise DeadlineError("effect.stdin_full", f"The command {effect!r} does not read its stdin.") from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise ConflictError("effect.no_stdin", f"The command {effect!r} has closed its stdin.") from None
+
+    # ── files ──
+
+    async def stat_file(self, machine: MachineId, generation: int, path: str) -> FileEntry:
+        resident = self._node.residents.get(machine, generation)
+        async with resident.use() as guest:
+            return _entry(await guest.files.stat(path, follow=True, user=resident.spec.user))
+
+    async def list_files(self, machine: MachineId, generation: int, path: str) -> Sequence[FileEntry]:
+        resident = self._node.residents.get(machine, generation)
+        found: list[FileEntry] = []
+        after: str | None = None
+        async with resident.attach():
+            while True:
+                async with resident.use() as guest:
+                    page = await guest.files.list(path, after=after, user=resident.spec.user)
+                found += [_entry(facts) for facts in page.entries]
+                if page.is_last:
+                    return found
+                if len(found) >= LIST_LIMIT:
+                    raise ExhaustedError("file.too_many", f"{path!r} holds more than {LIST_LIMIT} entries.")
+                after = page.last
+
+    @asynccontextmanager
+    async def read_file(
+        self, machine: MachineId, generation: int, path: str, *, offset: int = 0, limit: int | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        resident = self._node.residents.get(machine, generation)
+        async with resident.attach(), AsyncExitStack() as stack:
+            async with resident.use() as guest:
+                reading = guest.files.read(path, offset=offset, limit=limit, user=resident.spec.user)
+                content = await stack.enter_async_context(reading)
+            yield aiter(content)
+
+    async def write_file(
+        self, machine: MachineId, generation: int, path: str, data: AsyncIterator[bytes], *, mode: int | None = None
+    ) -> int:
+        resident = self._node.residents.get(machine, generation)
+        resident.is_dirty = True
+        async with resident.attach():
+            async with resident.use() as guest:
+                pass
+            return await guest.files.write(path, data, mode=mode, parents=True, user=resident.spec.user)
+
+    async def delete_file(self, machine: MachineId, generation: int, path: str, *, recursive: bool = False) -> None:
+        resident = self._node.residents.get(machine, generation)
+        resident.is_dirty = True
+        async with resident.attach():
+            async with resident.use() as guest:
+                pass
+            await guest.files.delete(path, recursive=recursive, user=resident.spec.user)
+
+    # ── processes and ports ──
+
+    async def processes(self, machine: MachineId, generation: int) -> Sequence[ProcessEntry]:
+        async with self._node.residents.get(machine, generation).use() as guest:
+            found = await guest.processes()
+        return [
+            ProcessEntry(pid=one.pid, parent=one.parent, user=one.uid, state=one.state, command=one.argv or one.name)
+            for one in found
+        ]
+
+    async def ports(self, machine: MachineId, generation: int) -> Sequence[int]:
+        async with self._node.residents.get(machine, generation).use() as guest:
+            return await guest.ports()
+
+    async def connect(self, machine: MachineId, generation: int, port: int) -> anyio.abc.ByteStream:
+        resident = self._node.residents.get(machine, generation)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(resident.attach())
+            async with resident.use() as guest:
+                stream = await stack.enter_async_context(guest.connect(port))
+            return PortStream(stream, stack.pop_all())
+
+
+def _entry(facts: FileFacts) -> FileEntry:
+    return FileEntry(
+        name=facts.name,
+        kind="symlink" if facts.kind == "link" else facts.kind,
+        size=facts.size,
+        mode=facts.mode,
+        modified_at=datetime.fromtimestamp(facts.mtime_ns / 1e9, UTC),
+        target=facts.target,
+    )

@@ -241,6 +241,36 @@ class Node:
             with resident.scope:
                 await anyio.sleep_forever()
 
+    async def drain(self) -> list[MachineId]:
+        """Hibernate everybody, without a workflow: for the end of a node. One that a person has paused is not thawed
+        for it: its filesystem is saved, its memory is not. Returns those that could not be saved; they stay."""
+        stuck = []
+        for resident in self.residents:
+            async with self._locks[resident.id]:
+                try:
+                    await self._drain_one(resident)
+                except OutliveError as error:
+                    _log.error("machine %s could not be hibernated: %s", resident.id, error.message)
+                    stuck.append(resident.id)
+        return stuck
+
+    async def _drain_one(self, resident: Resident) -> None:
+        parts, now = self.parts, self.parts.clock.now()
+        if "halted" not in resident.frozen:
+            await parts.machines.change(resident.id, lambda found: lifecycle.ask(found, "hibernate", now))
+            await self.saving.hibernate(resident)
+        else:
+            record = await parts.machines.get(resident.id)
+            saved = await self.saving.salvage(record, resident.sandbox)
+            await parts.machines.change(
+                resident.id,
+                lambda found: lifecycle.end_hibernate(found, parts.node, resident.generation, saved.id, now),
+            )
+            resident.end("hibernated")
+            await parts.effects.lose(resident.id, above=0, at=now)
+            await parts.sandboxes.destroy(resident.sandbox)
+        self.residents.remove(resident)
+
     # ── what was here before ──
 
     async def adopt(self) -> None:

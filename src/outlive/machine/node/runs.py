@@ -16,7 +16,7 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from outlive.base import (
     CrashPoint,
@@ -37,6 +37,7 @@ from outlive.machine.status import Effect
 _log = logging.getLogger(__name__)
 
 FOLLOWER_QUEUE = 256  # pieces of output; a slower follower misses some, and sees by their offsets that it did
+TYPED_QUEUE = 16  # pieces of stdin that a command has not taken; who writes more waits
 _EXIT_WITHIN_S = 30.0
 _ACKNOWLEDGE_AT = 1024 * 1024
 _RETRY_S = 0.2
@@ -61,6 +62,7 @@ class Run:
         self.done = anyio.Event()
         self.error: OutliveError | None = None
         self.followers: list[MemoryObjectSendStream[Output]] = []
+        self.typed: MemoryObjectSendStream[bytes | None] | None = None  # to its stdin; None in it: the end
 
     async def result(self) -> Effect:
         await self.done.wait()
@@ -173,14 +175,18 @@ class Runs:
                 running = await stack.enter_async_context(joining)
             reach(CrashPoint.EXEC_AFTER_START)
             run.started.set()
-            stdin = request.stdin if request is not None else None
-            return await self._attend_to(resident, run, running, stdin)
+            return await self._attend_to(resident, run, running, request)
 
-    async def _attend_to(self, resident: Resident, run: Run, running: RunningCommand, stdin: str | None) -> Exit:
+    async def _attend_to(
+        self, resident: Resident, run: Run, running: RunningCommand, request: ExecRequest | None
+    ) -> Exit:
         came_of_it: Exit | OutliveError
         async with anyio.create_task_group() as group:
-            if stdin is not None:
-                group.start_soon(_feed, running, stdin.encode(errors="surrogateescape"))
+            if request is not None and request.stdin is not None:
+                group.start_soon(_feed, running, request.stdin.encode(errors="surrogateescape"))
+            elif request is not None and request.background:
+                run.typed, typed = anyio.create_memory_object_stream[bytes | None](TYPED_QUEUE)
+                group.start_soon(_feed_live, running, typed)
             try:
                 came_of_it = await self._take(resident, run, running)
             except OutliveError as error:  # not through the task group, which would wrap it
@@ -251,7 +257,7 @@ def _command(resident: Resident, request: ExecRequest) -> Command:
         user=request.user or spec.user,
         timeout_s=request.timeout_s,
         output_limit=spec.limits.output_mib * 1024 * 1024,
-        has_stdin=request.stdin is not None,
+        has_stdin=request.stdin is not None or request.background,
     )
 
 
@@ -261,3 +267,15 @@ async def _feed(running: RunningCommand, stdin: bytes) -> None:
     except UnavailableError:
         return  # it did not want all of it, or is away: its output says which
     running.end_stdin()
+
+
+async def _feed_live(running: RunningCommand, typed: MemoryObjectReceiveStream[bytes | None]) -> None:
+    with typed:
+        async for data in typed:
+            try:
+                if data is None:
+                    break
+                await running.send_stdin(data)
+            except UnavailableError:
+                return
+        running.end_stdin()

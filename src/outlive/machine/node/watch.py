@@ -143,7 +143,9 @@ async def _freeze_idle(node: Node, resident: Resident) -> None:
         if resident.commands or resident.attached or policy is None or resident.quiet_s < policy:
             return
         guest = await resident.door.guest(_GATE_WITHIN_S)
-        if await guest.is_quiet_for(policy):
+        found = await guest.activity(_GATE_WITHIN_S)
+        is_quiet = all(terminal.output_ago_s >= policy for terminal in found.terminals)
+        if is_quiet and not found.commands and not found.previews and not found.relayed:
             await resident.freeze("idle")
         else:
             resident.touch()
