@@ -22,7 +22,7 @@ def test_an_api_that_died_at_its_start_starts_the_next_time(home: Home, point: C
 
 
 def test_an_api_that_keeps_dying_ends_everything_with_a_last_word(home: Home) -> None:
-    result = home.run("up", **FEW, OUTLIVE_CRASH_AT=CrashPoint.MIGRATE_BEFORE_COMMIT)
+    result = home.run("up", **FEW, OUTLIVE_CRASH_AT=CrashPoint.ENDPOINT_BEFORE_RENAME)  # only the API comes there
     assert result.returncode == 1
     assert result.stdout.count("api started") == 2
     assert "api is not started again: it died 2 times within 60 s (last: killed by SIGKILL)" in result.stderr
@@ -56,8 +56,8 @@ def test_what_cannot_work_is_not_tried_again(home: Home) -> None:
     assert "told something it cannot work with" in result.stderr
 
 
-def test_a_killed_api_during_its_start_is_no_reason_to_give_up(home: Home) -> None:
-    # The first commit of the migrations kills the first API; the second one finds the rest to do and is killed too;
+def test_processes_killed_during_their_start_are_no_reason_to_give_up(home: Home) -> None:
+    # Each second commit of the migrations kills whoever makes it, API or worker; the next one finds the rest to do;
     # after that there is nothing left that could kill.
     home.up(OUTLIVE_SUPERVISOR__RESTARTS="9", OUTLIVE_CRASH_AT=f"{CrashPoint.MIGRATE_BEFORE_COMMIT}:2")
     assert all(is_alive(process) for process in home.processes())
