@@ -2,7 +2,7 @@
 
 from outlive.api.app import create_app
 from outlive.api.errors import HEADERS_LIMIT, HEADERS_TOO_LARGE, HEADERS_TOO_SLOW, UNREADABLE
-from outlive.api.parts import FOLLOWERS_LIMIT, ApiParts
+from outlive.api.parts import FOLLOWERS_LIMIT, ApiParts, MachineParts
 
 __all__ = [
     "FOLLOWERS_LIMIT",
@@ -11,5 +11,6 @@ __all__ = [
     "HEADERS_TOO_SLOW",
     "UNREADABLE",
     "ApiParts",
+    "MachineParts",
     "create_app",
 ]

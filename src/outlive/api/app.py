@@ -23,7 +23,16 @@ from outlive.api.gate import Gate
 from outlive.api.metrics import CountRequests
 from outlive.api.openapi import describe
 from outlive.api.parts import ApiParts, ApiState
-from outlive.api.routes import blobs, conversations, events, health, messages
+from outlive.api.routes import (
+    blobs,
+    conversations,
+    events,
+    health,
+    machine_exec,
+    machine_files,
+    machines,
+    messages,
+)
 from outlive.base import OutliveError
 
 
@@ -46,7 +55,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     )
     app.state.outlive = state
     app.state.routes = []  # flat, as the router keeps them only nested
-    for module in (health, conversations, messages, events, blobs):
+    for module in (health, conversations, messages, events, blobs, machines, machine_exec, machine_files):
         app.include_router(module.router)
         app.state.routes += module.router.routes
     document = json.dumps(describe(app)).encode()

@@ -51,6 +51,7 @@ STATUS_OF_CODE: dict[str, int] = {
     "request.too_slow": 408,
     "request.too_large": 413,
     "request.media_type": 415,
+    "file.range": 416,
     "request.misdirected": 421,
     "request.headers_too_large": 431,
 }

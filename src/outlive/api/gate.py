@@ -4,7 +4,8 @@ Plain ASGI, in this order:
 1. `Host` must be one of ours (421): a page that made its name point here (DNS rebinding) still says its own name.
 2. `Origin`, if there is one, must be our own (403): a foreign page in somebody's browser cannot use us.
 3. A bearer token that we know (401). There is no switch to turn this off.
-4. The body is read here, whole, within bounds of size and time, and waits in the scope as `outlive.body`.
+4. The body is read here, whole, within bounds of size and time, and waits in the scope as `outlive.body`; but for the
+   files and the ports of machines, whose bodies pass through in pieces and may be of any size.
 """
 
 import re
@@ -32,6 +33,7 @@ BUFFERED_LIMIT = 256 * 1024 * 1024  # of all bodies at once
 PUBLIC = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_STREAMED = re.compile(r"/v1/machines/[^/]*/(?:files|ports)/")
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]+)")
 
 
@@ -64,7 +66,7 @@ class Gate:
             self._check_origin(headers)
             if not (self._parts.is_loopback and scope["path"] in PUBLIC):
                 scope["outlive.principal"] = await self._parts.principals.authenticate(_token(headers))
-            if scope["method"] in _WITH_BODY:
+            if scope["method"] in _WITH_BODY and not _STREAMED.match(scope["path"]):
                 scope["outlive.body"] = await self._read(receive, room)
         except _TooSlowError as error:
             # Nothing comes any more: there is nobody to keep the connection for.

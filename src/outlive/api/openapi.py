@@ -9,9 +9,21 @@ from pydantic.json_schema import models_json_schema
 
 from outlive.api.errors import PROBLEM_TYPE
 from outlive.api.gate import PUBLIC
+from outlive.api.machine_shapes import NewExec, NewMachine, NewMachineFork, NewSignal, NewStdin, NoBody
 from outlive.api.shapes import NewConversation, NewFork, NewMessage, Problem
 
-_OURS: tuple[type[BaseModel], ...] = (NewConversation, NewFork, NewMessage, Problem)
+_OURS: tuple[type[BaseModel], ...] = (
+    NewConversation,
+    NewExec,
+    NewFork,
+    NewMachine,
+    NewMachineFork,
+    NewMessage,
+    NewSignal,
+    NewStdin,
+    NoBody,
+    Problem,
+)
 _TEMPLATE = "#/components/schemas/{model}"
 
 _ANYWHERE = (401, 403, 421, 422, 429, 500, 503, 504)
@@ -23,6 +35,7 @@ _PROBLEMS = {
     409: "The present state does not allow this",
     413: "The body is larger than 16 MiB",
     415: "The body is not JSON",
+    416: "The file has no such range",
     421: "The Host header names another server",
     422: "The request is not right",
     429: "A limit was reached",

@@ -9,13 +9,27 @@ from starlette.requests import Request
 
 from outlive.api.frames import FrameCache
 from outlive.api.metrics import Metrics
-from outlive.base import Clock
+from outlive.base import Clock, UnavailableError
 from outlive.conversation.conversations import Conversations
 from outlive.governance import Idempotency, Principal, Principals
+from outlive.machine.caller import MachineCaller
+from outlive.machine.keeper import MachineKeeper
+from outlive.machine.records import Records
 
 FOLLOWERS_LIMIT = 10_000
 
 Readiness = Callable[[], Awaitable[Mapping[str, bool]]]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineParts:
+    """The machines behind an API."""
+
+    keeper: MachineKeeper
+    caller: MachineCaller
+    records: Records
+    read_output: Callable[[str], Awaitable[bytes]]
+    """The whole of what a command printed, by the name that its effect has for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,8 @@ class ApiParts:
     """Which of the parts behind us are there. Called by `/readyz`."""
     closing: anyio.Event
     """Set when the process is about to end: streams end, so that their clients go elsewhere."""
+    machines: MachineParts | None = None
+    """None: this API has no machines."""
     followers_limit: int = FOLLOWERS_LIMIT
     stall_s: float = 60.0
     """How long a follower may take nothing of what waits for it, before its stream ends."""
@@ -58,6 +74,16 @@ def state_of(request: Request) -> ApiState:
 
 def parts_of(request: Request) -> ApiParts:
     return state_of(request).parts
+
+
+def machines_of(request: Request) -> MachineParts:
+    """The machines, or a refusal that says that there are none."""
+    machines = parts_of(request).machines
+    if machines is None:
+        raise UnavailableError(
+            "machines.off", "This server has no machines: it was set up without. `outlive doctor` says what is missing."
+        )
+    return machines
 
 
 def principal_of(request: Request) -> Principal:

@@ -4,7 +4,6 @@ A peer of the node's door and of the settler, so that everything in front of the
 run, files that really are there and servers that really listen.
 """
 
-import hashlib
 import os
 import signal
 import stat
@@ -31,6 +30,7 @@ from outlive.base import (
 )
 from outlive.machine import lifecycle
 from outlive.machine.door import ExecRequest, FileEntry, FileKind, Output, ProcessEntry
+from outlive.machine.node.runs import digest_of
 from outlive.machine.records import Records
 from outlive.machine.status import Checkpoint, Effect, Machine, Node
 
@@ -43,11 +43,11 @@ class LocalMachines:
 
     def __init__(self, records: Records, clock: Clock, root: Path, address: str) -> None:
         self.node: NodeId = new_node_id()
-        self.settled = 0  # how often somebody asked
         self._records = records
         self._clock = clock
         self._root = root
         self._address = address
+        self._settling = anyio.Lock()
         self._running: dict[EffectId, subprocess.Popen[bytes]] = {}
 
     async def renew(self) -> None:
@@ -61,7 +61,10 @@ class LocalMachines:
     # ── settler ──
 
     async def settle(self, machine: MachineId) -> None:
-        self.settled += 1
+        async with self._settling:  # one run at a time, as a workflow has it
+            await self._settle(machine)
+
+    async def _settle(self, machine: MachineId) -> None:
         for _ in range(_STEPS):
             record = await self._records.machines.get(machine)
             step = lifecycle.next_step(record, is_node_gone=False)
@@ -121,10 +124,14 @@ class LocalMachines:
 
     async def follow(self, machine: MachineId, generation: int, request: ExecRequest) -> AsyncIterator[Output | Effect]:
         await self._check(machine, generation)
-        digest = hashlib.sha256(request.model_dump_json(exclude={"background"}).encode()).hexdigest()
         effects = self._records.effects
         begun = await effects.begin(
-            machine, request.effect_id, node=self.node, generation=generation, digest=digest, at=self._clock.now()
+            machine,
+            request.effect_id,
+            node=self.node,
+            generation=generation,
+            digest=digest_of(request),
+            at=self._clock.now(),
         )
         if not begun.is_new and (begun.effect.is_over or request.background):
             yield begun.effect

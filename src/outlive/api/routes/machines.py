@@ -1,0 +1,247 @@
+"""Machines: create, list, get, delete, and the verbs of their life. Each answers when it is so."""
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlive.api.errors import to_response
+from outlive.api.machine_shapes import (
+    CheckpointMade,
+    CheckpointPage,
+    MachineEventPage,
+    MachineList,
+    MachinePage,
+    MachineShown,
+    MachinesQuery,
+    NewMachine,
+    NewMachineFork,
+    NoBody,
+    NodePage,
+    NumberedQuery,
+    checkpoint_json,
+    event_json,
+    machine_json,
+    node_json,
+)
+from outlive.api.once import json_answer, read_body, run_once
+from outlive.api.openapi import problems, takes
+from outlive.api.parts import MachineParts, machines_of, parts_of, principal_of
+from outlive.api.shapes import NoQuery
+from outlive.base import (
+    CheckpointId,
+    ConversationId,
+    InvalidError,
+    MachineId,
+    NotFoundError,
+    OperationId,
+    derive,
+    is_id,
+)
+from outlive.governance import Answer
+from outlive.machine.environment import DEFAULT_NAME, EnvironmentDefinition
+from outlive.machine.lifecycle import Verb
+from outlive.machine.records import MachineFilter
+from outlive.machine.spec import MachineSpec
+from outlive.machine.status import Machine
+
+router = APIRouter(prefix="/v1")
+
+BUILT_IN = {DEFAULT_NAME: MachineSpec(), "debian": MachineSpec(base="debian"), "host": MachineSpec(base="host")}
+
+# The pattern is only told, not checked by FastAPI: an id of the wrong shape is the id of nothing, and gets a 404.
+MachineInPath = Annotated[str, Path(json_schema_extra={"pattern": "^mach_[0-9a-f]{32}$"})]
+
+
+def machine_id(text: str) -> MachineId:
+    if not is_id(text, "mach"):
+        raise NotFoundError("machine.unknown", f"There is no machine {text[:64]!r}.")
+    return MachineId(text)
+
+
+@router.post(
+    "/machines",
+    status_code=201,
+    response_model=MachineShown,
+    responses=problems(404, 408, 409, 413, 415),
+    openapi_extra=takes(NewMachine, required=False),
+)
+async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
+    """Make a machine. It is running when this answers."""
+    body = await read_body(request, NewMachine, may_be_empty=True)
+
+    async def act(operation: OperationId) -> Answer:
+        machines = machines_of(request)
+        conversation = ConversationId(body.conversation) if body.conversation else None
+        if conversation is not None:
+            await parts_of(request).conversations.get(conversation)
+        environment = body.environment or DEFAULT_NAME
+        spec, origin = await _recipe(machines, environment)
+        made = await machines.keeper.create(
+            MachineId(derive("mach", operation)),
+            owner=principal_of(request).id,
+            environment=environment,
+            spec=spec,
+            name=body.name,
+            conversation=conversation,
+            origin=origin,
+        )
+        return json_answer(201, machine_json(made), ("location", f"/v1/machines/{made.id}"))
+
+    return await run_once(request, act)
+
+
+async def _recipe(machines: MachineParts, name: str) -> tuple[MachineSpec, CheckpointId | None]:
+    """What a machine of this environment is made from. A name that somebody gave wins over one that is built in."""
+    try:
+        found = await machines.records.environments.get(name)
+    except NotFoundError:
+        if name in BUILT_IN:
+            return BUILT_IN[name], None
+        raise
+    return EnvironmentDefinition.model_validate(found.definition).to_spec(), found.checkpoint
+
+
+@router.get("/machines", response_model=MachinePage, responses=problems())
+async def list_machines(request: Request, query: Annotated[MachinesQuery, Query()]) -> Response:
+    """Newest first; deleted ones only when asked for."""
+    if query.cursor is not None and not is_id(query.cursor, "mach"):
+        raise InvalidError("cursor.malformed", "This is not a cursor: pass the `next` of the page before unchanged.")
+    chosen = MachineFilter(
+        conversation=ConversationId(query.conversation) if query.conversation else None,
+        environment=query.environment,
+        states=tuple(query.state.split(",")) if query.state else None,
+    )
+    before = MachineId(query.cursor) if query.cursor else None
+    found = await machines_of(request).records.machines.list(chosen, limit=query.limit + 1, before=before)
+    page = found[: query.limit]
+    following = page[-1].id if len(found) > query.limit else None
+    return to_response(json_answer(200, {"items": [machine_json(each) for each in page], "next": following}))
+
+
+@router.get("/machines/{machine}", response_model=MachineShown, responses=problems(404))
+async def get_machine(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """One machine as it stands. Asking does not wake it."""
+    found = await machines_of(request).keeper.get(machine_id(machine))
+    return to_response(json_answer(200, machine_json(found)))
+
+
+@router.delete("/machines/{machine}", response_model=MachineShown, responses=problems(404, 409))
+async def delete_machine(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """Delete it for good: what runs in it, its files, its checkpoints."""
+    gone = await machines_of(request).keeper.do(machine_id(machine), "delete")
+    return to_response(json_answer(200, machine_json(gone)))
+
+
+# ── verbs ──
+
+
+def _add_verb(verb: Verb, told: str) -> None:
+    @router.post(
+        f"/machines/{{machine}}/{verb}",
+        name=f"{verb}_machine",
+        description=told,
+        response_model=MachineShown,
+        responses=problems(404, 408, 409, 413, 415),
+        openapi_extra=takes(NoBody, required=False),
+    )
+    async def do_verb(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+        of = machine_id(machine)
+        await read_body(request, NoBody, may_be_empty=True)
+
+        async def act(_: OperationId) -> Answer:
+            return json_answer(200, machine_json(await machines_of(request).keeper.do(of, verb)))
+
+        return await run_once(request, act)
+
+
+_add_verb("pause", "Stop everything in it, from outside, until somebody says resume. A person's stop.")
+_add_verb("resume", "End a pause.")
+_add_verb("hibernate", "Save memory and filesystem, then give up its place on the node. Nothing is lost by it.")
+_add_verb("wake", "Bring a hibernated machine back as it was, on any node.")
+
+
+@router.post(
+    "/machines/{machine}/checkpoint",
+    response_model=CheckpointMade,
+    responses=problems(404, 408, 409, 413, 415),
+    openapi_extra=takes(NoBody, required=False),
+)
+async def checkpoint_machine(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """Save its memory and filesystem as they are now; it goes on running."""
+    of = machine_id(machine)
+    await read_body(request, NoBody, may_be_empty=True)
+
+    async def act(_: OperationId) -> Answer:
+        return json_answer(200, {"id": await machines_of(request).keeper.checkpoint(of)})
+
+    return await run_once(request, act)
+
+
+@router.post(
+    "/machines/{machine}/fork",
+    status_code=201,
+    response_model=MachineShown | MachineList,
+    responses=problems(404, 408, 409, 413, 415),
+    openapi_extra=takes(NewMachineFork, required=False),
+)
+async def fork_machine(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """Make a copy of a live machine, memory included; with `count` so many, and a list of them is the answer."""
+    of = machine_id(machine)
+    body = await read_body(request, NewMachineFork, may_be_empty=True)
+
+    async def act(operation: OperationId) -> Answer:
+        children = [_child(operation, number) for number in range(body.count or 1)]
+        keeper, owner = machines_of(request).keeper, principal_of(request).id
+        made: list[Machine] = list(await keeper.fork(of, children, owner=owner, name=body.name))
+        if body.count is None:
+            return json_answer(201, machine_json(made[0]), ("location", f"/v1/machines/{made[0].id}"))
+        return json_answer(201, {"items": [machine_json(each) for each in made]})
+
+    return await run_once(request, act)
+
+
+def _child(operation: OperationId, number: int) -> MachineId:
+    """The id of one of many that an operation makes: the same each time it is run again."""
+    first = derive("mach", operation)
+    if number == 0:
+        return MachineId(first)
+    return MachineId(first[:-8] + hashlib.sha256(f"{first} {number}".encode()).hexdigest()[:8])
+
+
+# ── what is known of it ──
+
+
+@router.get("/machines/{machine}/events", response_model=MachineEventPage, responses=problems(404))
+async def list_machine_events(
+    request: Request, machine: MachineInPath, query: Annotated[NumberedQuery, Query()]
+) -> Response:
+    """Its history, oldest first."""
+    records, of = machines_of(request).records.machines, machine_id(machine)
+    await records.get(of)
+    found = await records.events(of, after=query.cursor, limit=query.limit + 1)
+    page = found[: query.limit]
+    items = [event_json(n, event) for n, event in page]
+    return _page(items, page[-1][0] if len(found) > query.limit else None)
+
+
+@router.get("/machines/{machine}/checkpoints", response_model=CheckpointPage, responses=problems(404))
+async def list_checkpoints(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """Its checkpoints, newest first."""
+    machines, of = machines_of(request), machine_id(machine)
+    await machines.keeper.get(of)
+    found = await machines.records.checkpoints.list(of)
+    return to_response(json_answer(200, {"items": [checkpoint_json(each) for each in found]}))
+
+
+@router.get("/nodes", response_model=NodePage, responses=problems())
+async def list_nodes(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
+    """The hosts that run machines, as they describe themselves."""
+    found = await machines_of(request).records.nodes.list()
+    return to_response(json_answer(200, {"items": [node_json(each) for each in found]}))
+
+
+def _page(items: list[dict[str, Any]], following: int | None) -> Response:
+    return to_response(json_answer(200, {"items": items, "next": following}))

@@ -1,0 +1,132 @@
+"""Using a machine wherever it is and whatever it is doing: wakes it, finds its node, and asks again when it has moved.
+
+Rule 1: a command is only ever asked for again with its effect id, so asking again never runs it again.
+Rule 2: what the journal knows is answered from it: a machine is not woken for something that is over.
+Rule 3: an effect that was begun in a machine that is gone for good is `lost`. That is an answer, and it stays.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+
+from outlive.base import (
+    Clock,
+    ConflictError,
+    EffectId,
+    FencedError,
+    MachineId,
+    NotFoundError,
+    OutliveError,
+    UnavailableError,
+)
+from outlive.machine.door import ExecRequest, MachineDoor, Output
+from outlive.machine.keeper import MachineKeeper
+from outlive.machine.node.runs import digest_of
+from outlive.machine.records import Effects
+from outlive.machine.status import Effect, Machine
+
+MOVED: frozenset[str] = frozenset({"machine.fenced", "machine.guest_away", "node.away", "node.slow", "node.unknown"})
+RETRY_WITHIN_S = 60.0  # from the first time that it did not answer: longer than a node takes to be restarted
+_SHORTEST_S = 0.02
+_LONGEST_S = 1.0
+
+T = TypeVar("T")
+
+
+class MachineCaller:
+    def __init__(self, keeper: MachineKeeper, effects: Effects, door: MachineDoor, clock: Clock) -> None:
+        self._keeper = keeper
+        self._effects = effects
+        self._door = door
+        self._clock = clock
+
+    @property
+    def door(self) -> MachineDoor:
+        return self._door
+
+    async def exec(self, machine: MachineId, request: ExecRequest) -> Effect:
+        """What came of the command, once."""
+        async for told in self._told(machine, request, self._exec_once):
+            if isinstance(told, Effect):
+                return told
+        raise AssertionError("a command has a result")
+
+    def follow(self, machine: MachineId, request: ExecRequest) -> AsyncIterator[Output | Effect]:
+        """The same with the output as it comes. After a break it begins again at offset 0: offsets say what is new."""
+        return self._told(machine, request, self._door.follow)
+
+    async def effect(self, machine: MachineId, effect: EffectId) -> Effect:
+        """What the journal says of it now."""
+        found = await self._effects.find(machine, effect)
+        if found is None:
+            raise NotFoundError("effect.unknown", f"Machine {machine!r} knows no effect {effect[:128]!r}.")
+        return found
+
+    async def use(self, machine: MachineId, call: Callable[[int], Awaitable[T]]) -> T:
+        """What `call` returns for the machine's generation, awake. It may be called more than once."""
+        patience = _Patience()
+        while True:
+            awake = await self._keeper.ensure_awake(machine)
+            try:
+                return await call(awake.generation)
+            except OutliveError as error:
+                await patience.wait_or_raise(error)
+
+    async def _told(
+        self,
+        machine: MachineId,
+        request: ExecRequest,
+        ask: Callable[[MachineId, int, ExecRequest], AsyncIterator[Output | Effect]],
+    ) -> AsyncIterator[Output | Effect]:
+        patience = _Patience()
+        while True:
+            try:
+                found = await self._awake_or_known(machine, request)
+                if isinstance(found, Effect):
+                    yield found
+                    return
+                async for told in ask(machine, found.generation, request):
+                    yield told
+                    if isinstance(told, Effect):
+                        return
+                raise UnavailableError("node.away", "A node ended its answer too early.")
+            except OutliveError as error:
+                await patience.wait_or_raise(error)
+
+    async def _exec_once(
+        self, machine: MachineId, generation: int, request: ExecRequest
+    ) -> AsyncIterator[Output | Effect]:
+        yield await self._door.exec(machine, generation, request)
+
+    async def _awake_or_known(self, machine: MachineId, request: ExecRequest) -> Machine | Effect:
+        record = await self._keeper.get(machine)
+        if record.state == "running" and record.desired == "running":
+            return record  # its node looks into the journal itself
+        known = await self._effects.find(machine, request.effect_id)
+        if known is not None and known.digest != digest_of(request):
+            raise ConflictError("effect.other_request", f"Effect {known.id!r} stands for another command.")
+        if known is not None and (known.is_over or request.background):
+            return known
+        if known is not None and record.state == "lost" and record.checkpoint is None:
+            return await self._effects.finish(known.model_copy(update={"state": "lost", "ended_at": self._clock.now()}))
+        return await self._keeper.ensure_awake(machine)
+
+
+class _Patience:
+    """How long to go on asking a machine that does not answer where it was."""
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+        self._next_s = _SHORTEST_S
+
+    async def wait_or_raise(self, error: OutliveError) -> None:
+        now = anyio.current_time()
+        if self._until is None:
+            self._until = now + RETRY_WITHIN_S
+        if error.code not in MOVED or now + self._next_s > self._until:
+            if isinstance(error, FencedError):
+                raise UnavailableError("machine.moving", f"The machine is on the move; ask again. ({error.message})")
+            raise error
+        await anyio.sleep(self._next_s)
+        self._next_s = min(self._next_s * 2, _LONGEST_S)
