@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import anyio
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -59,10 +60,11 @@ class Interrupted(ObjectStore):
         return await self._real.size(key)
 
     async def list(self, prefix: str = "") -> AsyncIterator[Stored]:
-        async for found in self._real.list(prefix):
-            yield found
         await self._point(False)
+        found = [stored async for stored in self._real.list(prefix)]
         await self._point(True)
+        for stored in found:
+            yield stored
 
     async def delete(self, key: str) -> None:
         await self._point(False)
@@ -75,12 +77,13 @@ async def die() -> None:
 
 
 places = st.integers(1, 12)
+MEMORY = Path("/dev/shm")  # no disk to wait for
 
 
 class Sweeping(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self._folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self._folder = Path(tempfile.mkdtemp(prefix="outlive-sweeping-", dir=MEMORY if MEMORY.is_dir() else None))
         (self._folder / "upper").mkdir()
         self.kept: dict[CheckpointId, Manifest] = {}
         self.making: dict[CheckpointId, Manifest | None] = {}  # with the parent, which is pinned
@@ -221,3 +224,20 @@ class Sweeping(RuleBasedStateMachine):
 
 TestSweeping = Sweeping.TestCase
 TestSweeping.settings = settings(max_examples=60, stateful_step_count=25)
+
+
+@pytest.mark.parametrize("place", range(1, 9))
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_checkpoint_that_is_saved_and_kept_in_the_middle_of_a_sweep_stays_whole(place: int, is_after: bool) -> None:
+    machine = Sweeping()
+    try:
+        machine.begin(has_parent=False, which=0)
+        machine.save(which=0, dies_at=None, is_after=False)
+        machine.keep()
+        machine.begin(has_parent=True, which=0)
+        machine.save(which=0, dies_at=None, is_after=False)  # is kept in the middle
+        machine.sweep_and_meet_a_whole_life(at=place, is_after=is_after, which=0)
+        machine.no_kept_checkpoint_lost_anything()
+        assert len(machine.kept) >= 1
+    finally:
+        machine.teardown()
