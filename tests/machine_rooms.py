@@ -31,7 +31,7 @@ from outlive.machine.status import Effect, Machine
 from outlive.machine.status import Node as NodeRecord
 from outlive.storage import migrate_sqlite, open_sqlite
 from outlive.storage.objects import ObjectStore, open_objects
-from outlive.wiring.node import read_host_facts
+from outlive.wiring.node import cgroup_name, read_host_facts
 from outlive.wiring.settings import Settings
 
 SMALL = MachineSpec(base="host", limits=Limits(memory_mib=512, disk_mib=256))
@@ -146,11 +146,11 @@ class MachineRoom:
         self.decisions.append(decision)
 
     def cgroup(self, name: str) -> str:
-        return f"outlive/test-{self.path.name}-{name}"
+        return cgroup_name(self.path / name)
 
-    async def empty(self, *names: str) -> None:
-        """Remove every machine, and see that nothing is left of any."""
-        for name in names or ("a",):
+    async def empty(self) -> None:
+        """End every sandbox of every node, and see that nothing is left of any."""
+        for name in [path.name for path in self.path.iterdir() if (path / "machines").is_dir()]:
             sandboxes = open_gvisor_sandboxes(self.path / name, self.cgroup(name))
             for sandbox in await sandboxes.find_all():
                 await sandboxes.destroy(sandbox)
@@ -170,4 +170,9 @@ async def open_machine_room(home: Path) -> AsyncIterator[MachineRoom]:
         records = sqlite_records(database, _CLOCK)
         settler = DirectSettler(records)
         keeper = MachineKeeper(records.machines, settler, _CLOCK)
-        yield MachineRoom(records, open_objects(str(home / "objects")), settler, keeper, [], home)
+        room = MachineRoom(records, open_objects(str(home / "objects")), settler, keeper, [], home)
+        try:
+            yield room
+        finally:
+            with anyio.CancelScope(shield=True):
+                await room.empty()

@@ -1,4 +1,4 @@
-"""A machine that was hibernated comes back with its memory: shells, variables, servers, terminals, under the same id."""
+"""A machine that was hibernated comes back with its memory: shells, servers, terminals, under the same id."""
 
 from pathlib import Path
 
@@ -33,12 +33,14 @@ async def test_a_server_a_shell_variable_and_a_file_come_back(tmp_path: Path) ->
         )
         assert done.stdout == "b'hello\\n'\n", done
         resident = node.residents.get(machine.id, woken.generation)
-        async with resident.use() as guest:
-            async with guest.terminals.attach("term_1", offset=0, with_input=True) as terminal:
-                await terminal.send(b"echo <$kept>\n")
-                seen = b""
-                while b"<in-memory>" not in seen:
-                    seen += await terminal.receive() or b""
+        async with (
+            resident.use() as guest,
+            guest.terminals.attach("term_1", offset=0, with_input=True) as terminal,
+        ):
+            await terminal.send(b'echo "<$kept>"\n')
+            seen = b""
+            while b"<in-memory>" not in seen:
+                seen += await terminal.receive() or b""
         kinds = [event.kind for _, event in await room.records.machines.events(machine.id, after=0, limit=50)]
         assert "rebooted" not in kinds
         assert kinds[-1] == "woken"
