@@ -12,7 +12,7 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from outlive.base import ConflictError, InvalidError
-from outlive.wiring.settings import ApiSettings
+from outlive.wiring.sections import ApiSettings
 
 BACKLOG = 2_048
 

@@ -2,7 +2,7 @@
 
 Rule 1: what is not known is refused, by name: a misspelt setting never silently does nothing.
 Rule 2: a secret is a `SecretStr`; no error, log line or dump made here shows one, nor a URL that may carry a password.
-Each setting is described in `docs/reference/settings.md`, and a test holds the page to this file.
+The settings themselves are in `sections.py`.
 """
 
 import os
@@ -10,10 +10,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
-from urllib.parse import urlsplit
+from typing import ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -23,185 +22,27 @@ from pydantic_settings import (
 )
 
 from outlive.base import InvalidError
+from outlive.wiring.sections import (
+    HOME_VARIABLE,
+    AbsolutePath,
+    ApiSettings,
+    DatabaseSettings,
+    FeedSettings,
+    MachineSettings,
+    NodeSettings,
+    ObjectSettings,
+    SupervisorSettings,
+    TemporalSettings,
+    WorkerSettings,
+    absolute,
+)
 
 PREFIX = "OUTLIVE_"
 CONFIG_VARIABLE = "OUTLIVE_CONFIG"
-HOME_VARIABLE = "OUTLIVE_HOME"
 _NO_SECTIONS = frozenset({"HOME", "CONFIG", "URL", "TOKEN", "CRASH_AT"})  # all other variables are of a section
 DEFAULT_HOME = Path("~/.outlive")
-DEFAULT_PORT = 8484
 
 Tree = Mapping[str, object]
-
-
-def _absolute(path: Path) -> Path:
-    try:
-        return path.expanduser().absolute()
-    except RuntimeError:  # `~` of a user that has no entry in the password file, as in some containers
-        raise ValueError(f"this user has no home folder: set {HOME_VARIABLE}") from None
-
-
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ApiSettings(_Section):
-    host: str = Field("127.0.0.1", min_length=1, description="Address that the API listens on.")
-    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="Port that the API listens on; 0 takes a free one.")
-    tls_cert: AbsolutePath | None = Field(None, description="Certificate (PEM, with its chain): the API speaks HTTPS.")
-    tls_key: AbsolutePath | None = Field(None, description="Private key of the certificate (PEM).")
-    token: SecretStr | None = Field(
-        None,
-        min_length=32,
-        description="The owner's token. By default one is made at the first start and kept in endpoint.json; set it "
-        "(the same on every host) when several hosts share a database.",
-    )
-    allowed_hosts: tuple[str, ...] = Field(
-        (),
-        description="Names that clients may call this server by (the `Host` header), besides loopback, `host` and this "
-        "host's own name and addresses. Needed behind a proxy or a DNS name.",
-    )
-    allow_cleartext_network: bool = Field(
-        False,
-        description="Listen on a network address without TLS. The token and everything said then cross the network "
-        "readable by anyone on the path.",
-    )
-
-    @model_validator(mode="after")
-    def _pair(self) -> "ApiSettings":
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together: set both, or none")
-        return self
-
-    @property
-    def has_tls(self) -> bool:
-        return self.tls_cert is not None
-
-
-def _one_of(*schemes: str) -> AfterValidator:
-    def check(url: SecretStr) -> SecretStr:
-        if urlsplit(url.get_secret_value()).scheme not in schemes and url.get_secret_value() not in schemes:
-            raise ValueError(f"must be {' or '.join(schemes)}")
-        return url
-
-    return AfterValidator(check)
-
-
-class DatabaseSettings(_Section):
-    url: Annotated[SecretStr, _one_of("sqlite", "postgresql")] = Field(
-        SecretStr("sqlite"),
-        description="`sqlite` (a file under home), `sqlite:/path/to/file`, or `postgresql://user:password@host/name`.",
-    )
-
-
-class FeedSettings(_Section):
-    url: Annotated[SecretStr, _one_of("local", "redis", "rediss", "unix")] = Field(
-        SecretStr("local"), description="`local` (a broker on a unix socket under home), or `redis://host:port/0`."
-    )
-
-
-class ObjectSettings(_Section):
-    url: Annotated[SecretStr, _one_of("file", "s3")] = Field(
-        SecretStr("file"), description="`file` (a folder under home), `file:/path/to/folder`, or `s3://bucket/prefix`."
-    )
-    endpoint: str | None = Field(None, description="Address of an S3 server that is not Amazon's.")
-    region: str | None = Field(None, description="Region of the bucket.")
-    access_key: SecretStr | None = Field(None, description="S3 access key.")
-    secret_key: SecretStr | None = Field(None, description="S3 secret key.")
-
-
-class SupervisorSettings(_Section):
-    restarts: int = Field(5, ge=0, description="Deaths of one process within `window_s` after which it is restarted.")
-    window_s: float = Field(60.0, gt=0, description="Seconds over which deaths are counted.")
-    first_delay_s: float = Field(0.1, ge=0, description="Seconds before the first restart; doubles with each death.")
-    max_delay_s: float = Field(5.0, ge=0, description="Most seconds before a restart.")
-    well_after_s: float = Field(
-        5.0, ge=0, description="Seconds after which a process that is ready counts as well: then its death is forgiven."
-    )
-    log_bytes: int = Field(10_000_000, ge=10_000, description="Size at which a log file is moved aside (one is kept).")
-
-
-class TemporalSettings(_Section):
-    address: str | None = Field(
-        None,
-        pattern=r"^[^\s/]+:\d{1,5}$",
-        description="`host:port` of a Temporal cluster. Not given: `outlive up` runs a server of its own.",
-    )
-    namespace: str = Field("default", min_length=1, description="Temporal namespace.")
-    tls: bool = Field(False, description="Speak TLS with the cluster. A certificate or an API key turns it on too.")
-    tls_ca: AbsolutePath | None = Field(None, description="Authorities that vouch for the cluster (PEM).")
-    tls_cert: AbsolutePath | None = Field(None, description="Our certificate towards the cluster (PEM).")
-    tls_key: AbsolutePath | None = Field(None, description="Private key of our certificate (PEM).")
-    tls_server_name: str | None = Field(None, description="Name in the cluster's certificate, if not the address's.")
-    api_key: SecretStr | None = Field(None, min_length=1, description="API key of the cluster.")
-    connect_within_s: float = Field(30.0, gt=0, description="Seconds in which Temporal has to answer a process.")
-    port: int = Field(
-        0, ge=0, le=65535, description="Loopback port of the server that `outlive up` runs; 0 takes a free one."
-    )
-
-    @model_validator(mode="after")
-    def _pair(self) -> "TemporalSettings":
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together: set both, or none")
-        return self
-
-    @property
-    def is_embedded(self) -> bool:
-        return self.address is None
-
-    @property
-    def has_tls(self) -> bool:
-        return self.tls or self.tls_ca is not None or self.tls_cert is not None or self.api_key is not None
-
-
-class WorkerSettings(_Section):
-    activities: int = Field(100, ge=1, description="Activities that a worker runs at the same time.")
-    workflow_tasks: int = Field(100, ge=2, description="Workflow tasks that a worker runs at the same time.")
-    cached_workflows: int = Field(1000, ge=0, description="Workflows that a worker keeps in memory between tasks.")
-    grace_s: float = Field(5.0, ge=0, le=8, description="Seconds that activities have to end in when a worker stops.")
-
-
-class NodeSettings(_Section):
-    path: AbsolutePath | None = Field(None, description="Folder of the node's own state; by default `node` under home.")
-    address: str | None = Field(
-        None,
-        description="Where this node serves the API: `https://host:port` (and the next port) or `unix:/path`; by "
-        "default a socket under home.",
-    )
-    token: SecretStr | None = Field(
-        None, description="What the API shows to nodes: the same on all hosts; by default made and kept under home."
-    )
-    tls_cert: AbsolutePath | None = Field(None, description="Certificate (PEM) that this node serves with.")
-    tls_key: AbsolutePath | None = Field(None, description="Its private key (PEM).")
-    tls_ca: AbsolutePath | None = Field(
-        None, description="Authority (PEM) that signed the nodes' certificates; by default those the host trusts."
-    )
-    lease_s: float = Field(20.0, ge=1, description="Seconds without contact after which a node freezes its machines.")
-    heartbeat_s: float = Field(5.0, gt=0, description="Seconds between two renewals of a node's lease.")
-    margin_s: float = Field(
-        10.0, ge=0, description="Seconds after the end of a node's lease before its machines come up elsewhere."
-    )
-
-
-class MachineSettings(_Section):
-    enabled: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="Whether this host runs machines: `auto` if it can (root, and runsc is installed), `on` refuses to "
-        "start if it cannot.",
-    )
-    runsc: str = Field("runsc", min_length=1, description="Name or path of gVisor's runsc.")
-    limit: int = Field(64, ge=1, le=10_000, description="Machines that are up on this host at the same time.")
-    cache: AbsolutePath = Field(
-        Path("/var/lib/outlive"), description="Folder of bases and guest runtimes, shared by all homes of this host."
-    )
-    freeze_after_s: float = Field(30.0, ge=0, description="Idle seconds before a machine is frozen; 0: never.")
-    hibernate_after_s: float = Field(600.0, ge=0, description="Idle seconds before a machine is hibernated; 0: never.")
-    checkpoint_every_s: float = Field(
-        600.0, ge=0, description="Seconds between two checkpoints of a machine that is in use; 0: none by interval."
-    )
 
 
 class Places:
@@ -307,7 +148,7 @@ class Settings(Places, BaseSettings):
         if not (text == scheme or text.startswith(f"{scheme}:")):
             return None
         path = text.removeprefix(scheme).removeprefix(":").removeprefix("//")
-        return _absolute(Path(path)) if path else default
+        return absolute(Path(path)) if path else default
 
 
 def read_settings(flags: Tree | None = None) -> Settings:
@@ -367,7 +208,7 @@ def _without_none(tree: Tree) -> dict[str, object]:
 
 def _config_path(given: Tree) -> Path:
     if named := os.environ.get(CONFIG_VARIABLE):
-        path = _absolute(Path(named))
+        path = absolute(Path(named))
         if not path.is_file():
             raise InvalidError("settings.no_file", f"{CONFIG_VARIABLE} names {str(path)!r}, and there is no such file.")
         return path
@@ -377,7 +218,7 @@ def _config_path(given: Tree) -> Path:
 
 def _expand_home(named: object) -> Path:
     try:
-        return _absolute(Path(str(named)))
+        return absolute(Path(str(named)))
     except ValueError as error:
         raise InvalidError("settings.no_home", f"Where to keep things is not known: {error}.") from None
 

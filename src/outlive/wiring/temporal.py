@@ -24,7 +24,8 @@ from temporalio.service import GrpcCompression, RPCError, TLSConfig
 from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker
 
 from outlive.base import InvalidError, UnavailableError
-from outlive.wiring.settings import Places, Settings, TemporalSettings
+from outlive.wiring.sections import TemporalSettings
+from outlive.wiring.settings import Places, Settings
 
 _STICKY_S = 2.0  # that a task waits for the worker that has its workflow in memory: how long a killed worker is missed
 _TRY_WITHIN_S = 5.0

@@ -15,7 +15,7 @@ from outlive.processes.listen import (
     listen,
     url_of,
 )
-from outlive.wiring.settings import ApiSettings
+from outlive.wiring.sections import ApiSettings
 
 CERT = {"tls_cert": Path("/nowhere/cert.pem"), "tls_key": Path("/nowhere/key.pem")}
 
