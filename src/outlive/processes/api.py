@@ -21,7 +21,7 @@ import anyio
 import anyio.abc
 import uvicorn
 
-from outlive.api import FOLLOWERS_LIMIT, ApiParts, create_app
+from outlive.api import FOLLOWERS_LIMIT, ApiParts, MachineParts, create_app
 from outlive.processes.endpoint import Endpoint, publish
 from outlive.processes.http_protocol import ProblemProtocol
 from outlive.processes.lifeline import wait_for_end
@@ -37,6 +37,7 @@ from outlive.processes.listen import (
 )
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.record import is_locked
+from outlive.wiring.api_machines import open_machine_parts
 from outlive.wiring.build import Parts, keep_broker, open_parts
 from outlive.wiring.settings import Settings, prepare_home
 
@@ -107,16 +108,18 @@ async def _serve(
     async with anyio.create_task_group() as background:
         if settings.has_local_feed:
             await background.start(keep_broker, settings)
-        async with open_parts(settings) as parts:
+        async with open_parts(settings) as parts, open_machine_parts(settings, parts) as machines:
             await parts.principals.ensure_owner(endpoint.token)
-            app = create_app(_api_parts(settings, parts, serving.closing, followers_limit))
+            app = create_app(_api_parts(settings, parts, machines, serving.closing, followers_limit))
             serving.server = _Server(_config(settings, app))
             _log.info("serving", extra={"url": endpoint.url, "home": str(settings.home)})
             await serving.server.serve([listener])
         background.cancel_scope.cancel()
 
 
-def _api_parts(settings: Settings, parts: Parts, closing: anyio.Event, followers_limit: int) -> ApiParts:
+def _api_parts(
+    settings: Settings, parts: Parts, machines: MachineParts, closing: anyio.Event, followers_limit: int
+) -> ApiParts:
     return ApiParts(
         conversations=parts.conversations,
         principals=parts.principals,
@@ -126,6 +129,7 @@ def _api_parts(settings: Settings, parts: Parts, closing: anyio.Event, followers
         is_loopback=is_loopback(settings.api.host),
         readiness=parts.readiness,
         closing=closing,
+        machines=machines,
         followers_limit=followers_limit,
     )
 

@@ -37,6 +37,7 @@ from outlive.base import (
     MachineId,
     NotFoundError,
     OperationId,
+    UnavailableError,
     derive,
     is_id,
 )
@@ -79,6 +80,7 @@ async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Re
             await parts_of(request).conversations.get(conversation)
         environment = body.environment or DEFAULT_NAME
         spec, origin = await _recipe(machines, environment)
+        await _check_nodes(request)
         made = await machines.keeper.create(
             MachineId(derive("mach", operation)),
             owner=principal_of(request).id,
@@ -91,6 +93,18 @@ async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Re
         return json_answer(201, machine_json(made), ("location", f"/v1/machines/{made.id}"))
 
     return await run_once(request, act)
+
+
+async def _check_nodes(request: Request) -> None:
+    """That somebody can run a machine: else whoever asks would only wait."""
+    now = parts_of(request).clock.now()
+    nodes = await machines_of(request).records.nodes.list()
+    if not any(node.lease_until > now and not node.is_draining for node in nodes):
+        raise UnavailableError(
+            "node.none",
+            "No node is there to run machines. `outlive status` and `outlive doctor` say why.",
+            retry_after_s=5,
+        )
 
 
 async def _recipe(machines: MachineParts, name: str) -> tuple[MachineSpec, CheckpointId | None]:
@@ -152,6 +166,8 @@ def _add_verb(verb: Verb, told: str) -> None:
         await read_body(request, NoBody, may_be_empty=True)
 
         async def act(_: OperationId) -> Answer:
+            if verb == "wake":
+                await _check_nodes(request)
             return json_answer(200, machine_json(await machines_of(request).keeper.do(of, verb)))
 
         return await run_once(request, act)
@@ -195,6 +211,7 @@ async def fork_machine(request: Request, machine: MachineInPath, _: Annotated[No
     async def act(operation: OperationId) -> Answer:
         children = [_child(operation, number) for number in range(body.count or 1)]
         keeper, owner = machines_of(request).keeper, principal_of(request).id
+        await _check_nodes(request)
         made: list[Machine] = list(await keeper.fork(of, children, owner=owner, name=body.name))
         if body.count is None:
             return json_answer(201, machine_json(made[0]), ("location", f"/v1/machines/{made[0].id}"))
