@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from integration.machine.bases.archives import Entry, folder, hard_link, link, tar_of
+from integration.machine.bases.archives import Entry, folder, hard_link, link, nothing, tar_of
 from outlive.base import ExhaustedError, InvalidError, NotFoundError
 from outlive.machine.backends.bases import ensure_base
 from outlive.machine.backends.bases.unpacking import Bounds, decompressed, unpack
@@ -152,7 +152,7 @@ def test_what_is_over_a_bound_is_refused(bounds: Bounds, entries: list[Entry], t
     tree = tmp_path / "tree"
     tree.mkdir()
     with (tmp_path / "archive").open("rb") as file, pytest.raises(InvalidError) as refused:
-        unpack(tree, decompressed(file), "it", [].append, bounds=bounds)
+        unpack(tree, decompressed(file), "it", nothing, bounds=bounds)
     assert refused.value.code == "base.bad_archive"
 
 
@@ -161,7 +161,7 @@ def test_a_small_file_that_decompresses_without_end_is_cut_off(tmp_path: Path) -
     tree = tmp_path / "tree"
     tree.mkdir()
     with (tmp_path / "bomb").open("rb") as file, pytest.raises((ExhaustedError, InvalidError)):
-        unpack(tree, decompressed(file), "it", [].append, bounds=Bounds(bytes=1 << 20, entries=10))
+        unpack(tree, decompressed(file), "it", nothing, bounds=Bounds(bytes=1 << 20, entries=10))
     assert list(tree.iterdir()) == []
 
 
@@ -172,7 +172,7 @@ def test_headers_that_ask_for_much_memory_are_refused(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     with (tmp_path / "archive").open("rb") as file, pytest.raises(InvalidError):
-        unpack(tree, decompressed(file), "it", [].append, bounds=Bounds())
+        unpack(tree, decompressed(file), "it", nothing, bounds=Bounds())
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress, lzma.compress, bz2.compress])

@@ -6,14 +6,14 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from eventually import eventually_sync
-from integration.machine.bases.archives import Entry, folder, tar_of
+from integration.machine.bases.archives import Entry, folder, nothing, tar_of
 from outlive.base import BrokenError, ConflictError, DeniedError, NotFoundError
 from outlive.machine.backends.bases import ensure_base, find_base, list_bases, remove_base
 from outlive.machine.backends.bases.listing import list_tree
@@ -118,7 +118,7 @@ def test_what_a_dead_maker_left_mounted_is_unmounted_and_not_emptied(
     left.mkdir(parents=True)
     subprocess.run(["mount", "--bind", kept, left], check=True, timeout=10)
     try:
-        ensure_base(f"tar:{archive}", cache, say=[].append)
+        ensure_base(f"tar:{archive}", cache, say=nothing)
         assert mounts_below(cache) == []
         assert (kept / "file").read_text() == "whole"
         assert not left.exists()
@@ -128,7 +128,7 @@ def test_what_a_dead_maker_left_mounted_is_unmounted_and_not_emptied(
 
 
 def test_a_base_that_a_machine_runs_on_is_not_removed(archive: Path, cache: Path, tmp_path: Path) -> None:
-    base = ensure_base(f"tar:{archive}", cache, say=[].append)
+    base = ensure_base(f"tar:{archive}", cache, say=nothing)
     memory = tmp_path / "memory"
     memory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", memory], check=True, timeout=10)
@@ -138,25 +138,25 @@ def test_a_base_that_a_machine_runs_on_is_not_removed(archive: Path, cache: Path
         options = f"lowerdir={base.path},upperdir={memory}/upper,workdir={memory}/work"
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, memory / "merged"], check=True, timeout=10)
         with pytest.raises(ConflictError):
-            remove_base(base.key, cache, say=[].append)
+            remove_base(base.key, cache, say=nothing)
         assert (base.path / "bin/tool").exists()
     finally:
         for point in mounts_below(memory):
             subprocess.run(["umount", point], check=True, timeout=10)
-    remove_base(base.key, cache, say=[].append)
+    remove_base(base.key, cache, say=nothing)
     assert list_bases(cache) == []
     with pytest.raises(NotFoundError):
-        remove_base(base.key, cache, say=[].append)
-    assert ensure_base(f"tar:{archive}", cache, say=[].append) == base, "its recipe makes it again"
+        remove_base(base.key, cache, say=nothing)
+    assert ensure_base(f"tar:{archive}", cache, say=nothing) == base, "its recipe makes it again"
 
 
 def test_a_damaged_record_is_said_and_can_be_removed(archive: Path, cache: Path) -> None:
-    base = ensure_base(f"tar:{archive}", cache, say=[].append)
+    base = ensure_base(f"tar:{archive}", cache, say=nothing)
     (cache / base.key / "base.json").write_text("{")
     with pytest.raises(BrokenError):
         find_base(base.key, cache)
-    remove_base(base.key, cache, say=[].append)
-    assert ensure_base(f"tar:{archive}", cache, say=[].append) == base
+    remove_base(base.key, cache, say=nothing)
+    assert ensure_base(f"tar:{archive}", cache, say=nothing) == base
 
 
 def test_every_fact_of_an_entry_changes_the_name_of_a_tree(tmp_path: Path) -> None:
@@ -166,14 +166,15 @@ def test_every_fact_of_an_entry_changes_the_name_of_a_tree(tmp_path: Path) -> No
     file, other = tmp_path / "a", tmp_path / "b"
     file.write_text("one")
     seen = {digest()}
-    steps = [
+    steps: list[Callable[[], object]] = [
         lambda: file.write_text("two"),
         lambda: file.chmod(0o600),
         lambda: os.chown(file, 5, 0),
         lambda: os.chown(file, 5, 6),
         lambda: file.rename(other),
         lambda: file.symlink_to("b"),
-        lambda: (file.unlink(), file.symlink_to("c")),
+        lambda: (tmp_path / "new").symlink_to("c"),
+        lambda: (tmp_path / "new").replace(file),
         lambda: (tmp_path / "d").mkdir(),
     ]
     for step in steps:

@@ -5,6 +5,7 @@ what they have.
 """
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -156,6 +157,8 @@ def _leave_no_trace(tree: Path, sources: list[Source]) -> None:
         path.unlink(missing_ok=True)
     clean = (source._replace(uris=tuple(map(without_password, source.uris))) for source in sources)
     (apt / "sources.list.d" / "debian.sources").write_text("\n".join(source.as_deb822() for source in clean))
+    shadow = tree / "etc" / "shadow"  # says when each password was last changed: the day of the making
+    shadow.write_text(re.sub(r"(?m)^([^:]*:[^:]*:)\d+:", r"\g<1>1:", shadow.read_text()))
     for name in ("alternatives.log", "bootstrap.log", "dpkg.log", "apt/history.log", "apt/term.log", "apt/eipp.log.xz"):
         (tree / "var" / "log" / name).unlink(missing_ok=True)
     for path in [*(tree / "var" / "cache" / "debconf").glob("*-old"), *(tree / "var" / "cache" / "ldconfig").iterdir()]:
