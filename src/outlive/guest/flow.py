@@ -7,7 +7,7 @@ stalls its own stream and nobody else's. Each end ends its direction exactly onc
 
 from outlive.guest.wire import WireError
 
-WINDOW = 256 * 1024
+WINDOW = 128 * 1024
 
 
 class Flow:

@@ -150,7 +150,7 @@ class Output:
 
     def close(self) -> None:
         if self.is_open:
-            self.is_open = False
+            self.is_open = self._is_held = False
             self._loop.forget(self._descriptor)
             os.close(self._descriptor)
             self.on_closed()

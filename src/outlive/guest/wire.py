@@ -17,7 +17,7 @@ from typing import NamedTuple
 VERSION = 1
 PAYLOAD_LIMIT = 64 * 1024
 WORDS_LIMIT = 1024 * 1024  # of a request, in PARTs
-STREAM_LIMIT = 256  # open at the same time
+STREAM_LIMIT = 512  # open at the same time
 REQUEST_LIMIT = 1024  # unanswered at the same time
 _HEADER = struct.Struct("!IBI")
 HEADER_SIZE = _HEADER.size

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import anyio
 
-from outlive.base import EffectId, NotFoundError, UnavailableError
+from outlive.base import EffectId, NotFoundError, OutliveError, UnavailableError
 from outlive.guest.wire import WireError, Words
-from outlive.machine.command import Command, Finished, HeldEffect
+from outlive.machine.command import Command, Finished, HeldEffect, Pipe
 from outlive.machine.guest_link import answers, facts
 from outlive.machine.guest_link.channel import CALL_S, Channel
 from outlive.machine.guest_link.facts import Activity, ProcessFacts, Quiesced
@@ -170,19 +170,20 @@ class Guest:
 
     async def run(self, command: Command, stdin: bytes = b"") -> Finished:
         """Start it (or find it), follow it to its end, and keep all that it prints. The ledger still holds it then."""
-        parts: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        unacknowledged = 0
-        async with self.start(command) as running, anyio.create_task_group() as tasks:
-            if command.has_stdin:
+        async with self.start(command) as running:
+            if not command.has_stdin:
+                return await _follow(running)
+            outcome: Finished | OutliveError
+            async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_feed, running, stdin)
-            async for chunk in running.chunks():
-                parts[chunk.pipe] += chunk.data
-                unacknowledged += len(chunk.data)
-                if unacknowledged >= _ACKNOWLEDGE_AT:
-                    await running.acknowledge()
-                    unacknowledged = 0
-            exit = await running.exit(CALL_S)
-        return Finished(exit, bytes(parts["stdout"]), bytes(parts["stderr"]))
+                try:
+                    outcome = await _follow(running)
+                except OutliveError as error:
+                    outcome = error
+                tasks.cancel_scope.cancel()
+            if isinstance(outcome, OutliveError):
+                raise outcome
+            return outcome
 
     async def find(self, effect: EffectId, timeout_s: float = CALL_S) -> HeldEffect | None:
         """How it stands; None if the guest does not hold it."""
@@ -216,6 +217,18 @@ class Guest:
     async def forget(self, effect: EffectId, timeout_s: float = CALL_S) -> None:
         """Take it out of the ledger: its result is safe on the host. `conflict` while it runs."""
         await self._channel.call("forget", {"effect": effect}, timeout_s)
+
+
+async def _follow(running: RunningCommand) -> Finished:
+    parts: dict[Pipe, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+    unacknowledged = 0
+    async for chunk in running.chunks():
+        parts[chunk.pipe] += chunk.data
+        unacknowledged += len(chunk.data)
+        if unacknowledged >= _ACKNOWLEDGE_AT:
+            await running.acknowledge()
+            unacknowledged = 0
+    return Finished(await running.exit(CALL_S), bytes(parts["stdout"]), bytes(parts["stderr"]))
 
 
 async def _feed(running: RunningCommand, stdin: bytes) -> None:

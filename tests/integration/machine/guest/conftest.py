@@ -2,33 +2,24 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 import outlive
-from outlive.base import MachineId
-from outlive.machine.guest_link import SOCKET, Guest, GuestDoor, Welcome, open_door
-
-MACHINE = MachineId("mach_" + "1" * 32)
-
-StartGuest = Callable[..., "subprocess.Popen[bytes]"]
-
-
-def welcome(generation: int = 1, machine: str = MACHINE) -> Welcome:
-    return Welcome(MachineId(machine), generation, "m1", "seed", {"FROM_WELCOME": "yes"})
+from integration.machine.guest.greeting import StartGuest, welcome
+from outlive.machine.guest_link import SOCKET, Guest, GuestDoor, open_door
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """Where commands run; everybody may write there, since they run as another user."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    place = tmp_path / "workspace"
-    place.mkdir()
-    place.chmod(0o777)
-    return place
+def workspace() -> Iterator[Path]:
+    """Where commands run. They run as another user, who may not enter pytest's own directories."""
+    with tempfile.TemporaryDirectory(prefix="outlive-guest-") as name:
+        place = Path(name)
+        place.chmod(0o777)
+        yield place
 
 
 @pytest.fixture
