@@ -136,6 +136,35 @@ class TestGvisorSandboxes(SandboxesContract):
         before = [Process.model_validate(process) for process in told["processes"]]
         assert [process for process in before if is_alive(process)] == []
 
+    async def test_what_was_destroyed_is_not_held_by_those_that_live_on(self, trial: Trial, tmp_path: Path) -> None:
+        first = await trial.started()
+        neighbours = [await trial.started(), await trial.sandboxes.prepare(trial.plan())]
+        await trial.sandboxes.destroy(first)
+
+        def is_gone() -> bool:
+            return not any(first.machine in left for left in leftovers(tmp_path / "node", cgroup_of(tmp_path)))
+
+        await eventually(is_gone)
+        assert [await trial.sandboxes.state(neighbour) for neighbour in neighbours] == ["running", "prepared"]
+
+    @pytest.mark.parametrize("content", ["", "{", '{"phase": "started"}'])
+    async def test_a_record_that_cannot_be_read_keeps_nobody_from_destroying(self, trial: Trial, content: str) -> None:
+        sandbox = await trial.started()
+        (sandbox.path / "sandbox.json").write_text(content)
+        assert await trial.sandboxes.state(sandbox) == "dead"
+        (found,) = await trial.sandboxes.find_all()
+        assert (found.machine, found.generation) == (sandbox.machine, 1)
+        await trial.sandboxes.destroy(found)
+
+    async def test_the_next_generation_is_made_while_the_last_is_destroyed(self, trial: Trial) -> None:
+        plan = trial.plan()
+        sandbox = await trial.sandboxes.prepare(plan)
+        for generation in range(2, 8):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(trial.sandboxes.destroy, sandbox)
+                sandbox = await trial.sandboxes.prepare(plan._replace(generation=generation))
+        assert await trial.sandboxes.find_all() == [sandbox]
+
     async def test_ten_at_once_do_not_disturb_each_other(self, trial: Trial) -> None:
         sandboxes: list[Sandbox] = []
 

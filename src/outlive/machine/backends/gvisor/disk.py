@@ -6,6 +6,7 @@ Nothing here is journaled or synced: what has to outlive the host is in a checkp
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -29,6 +30,7 @@ _OVERLAY_OPTIONS = "nodev,nosuid,noatime,index=off,metacopy=off,redirect_dir=off
 _DEADLINE_S = 30.0
 _PLAIN = re.compile(r"/[^,:\\\"\s]*")  # what the options of a mount take as it is
 _TRIES = 3
+_BLANKS = 16  # sizes of which an empty disk is kept
 _EXT4_SHUTDOWN = 0x8004587D  # an ioctl: from now on the filesystem writes nothing
 _WITHOUT_WRITING = struct.pack("I", 2)
 
@@ -40,12 +42,11 @@ def check_plain(path: Path) -> None:
         )
 
 
-async def make_disk(path: Path, size_mib: int) -> None:
-    """`path`/disk.img, mounted at `path`/disk, with an empty upper in it."""
+async def make_disk(path: Path, size_mib: int, *, blanks: Path) -> None:
+    """`path`/disk.img, mounted at `path`/disk, with an empty upper in it. `blanks`: where empty disks are kept."""
     image, place = path / "disk.img", path / "disk"
     output = path / "logs" / "disk.log"
-    _make_sparse(image, size_mib << 20)
-    await check_command([*_MKFS, str(image)], output=output, deadline_s=_DEADLINE_S)
+    await _make_image(image, size_mib, blanks, output)
     place.mkdir()
     mount = ["mount", "-n", "-t", "ext4", "-o", _DISK_OPTIONS, str(image), str(place)]
     await check_command(mount, output=output, deadline_s=_DEADLINE_S)
@@ -111,6 +112,42 @@ def _forget_unwritten(path: Path) -> None:
                 fcntl.ioctl(folder, _EXT4_SHUTDOWN, _WITHOUT_WRITING)
         finally:
             os.close(folder)
+
+
+async def _make_image(image: Path, size_mib: int, blanks: Path, output: Path) -> None:
+    """To copy a blank one takes a tenth of the time that it takes to make it."""
+    blank = blanks / f"{size_mib}.img"
+    with contextlib.suppress(FileNotFoundError):  # none yet, or none any more
+        return await anyio.to_thread.run_sync(copy_sparse, blank, image)
+    _make_sparse(image, size_mib << 20)
+    await check_command([*_MKFS, str(image)], output=output, deadline_s=_DEADLINE_S)
+    if len(os.listdir(blanks)) < _BLANKS:
+        unnamed = blanks / f"{image.parent.parent.name}.new"
+        await anyio.to_thread.run_sync(copy_sparse, image, unnamed)
+        os.replace(unnamed, blank)
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    """What is written in it, at the same places; the holes stay holes."""
+    with open(source, "rb", buffering=0) as read, open(target, "wb", buffering=0) as written:
+        size = os.fstat(read.fileno()).st_size
+        written.truncate(size)
+        end = 0
+        while (start := _seek(read.fileno(), end, os.SEEK_DATA)) is not None:
+            end = _seek(read.fileno(), start, os.SEEK_HOLE) or size
+            read.seek(start)
+            written.seek(start)
+            while (left := end - read.tell()) > 0:
+                written.write(read.read(min(left, 1 << 20)))
+
+
+def _seek(descriptor: int, offset: int, whence: int) -> int | None:
+    try:
+        return os.lseek(descriptor, offset, whence)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing more
+            return None
+        raise
 
 
 def _make_sparse(file: Path, size: int) -> None:

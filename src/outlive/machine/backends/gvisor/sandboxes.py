@@ -7,6 +7,7 @@
         root/          overlay of base and upper
         bundle/  host/  image/  logs/
     <node>/runsc/      runsc's own state
+    <node>/blanks/     an empty disk of each size, to be copied
 
 Rule 1: the truth is the kernel's. A sandbox lives while its processes do, whatever runsc's files say; all that belongs
         to it is in its cgroup, and ends by SIGKILL to all that is there.
@@ -46,6 +47,7 @@ _VITAL = ("runsc-sandbox", "runsc-gofer")  # a sandbox lives while both do
 _FREEZE_S = 5.0
 _KILL_S = 20.0
 _POLL_S = 0.002
+_TRIES = 20
 
 
 def open_gvisor_sandboxes(node_path: Path, cgroup_name: str) -> "GvisorSandboxes":
@@ -55,8 +57,10 @@ def open_gvisor_sandboxes(node_path: Path, cgroup_name: str) -> "GvisorSandboxes
         raise InvalidError("sandbox.cgroup_name", f"{cgroup_name!r} is no name for a cgroup: use words and slashes.")
     if shutil.which("runsc") is None:
         raise UnavailableError("sandbox.no_runsc", "There is no runsc on this host: run `scripts/setup`.")
-    for folder in (node_path / "machines", node_path / "runsc"):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in ("machines", "runsc", "blanks"):
+        (node_path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in (node_path / "blanks").iterdir():  # made by who knows which mkfs
+        old.unlink()
     cgroups = find_cgroups(parse_mounts(Path("/proc/mounts").read_text()))
     return GvisorSandboxes(node_path, f"/{cgroup_name}", cgroups, Runsc(node_path / "runsc"))
 
@@ -66,6 +70,7 @@ class GvisorSandboxes:
 
     def __init__(self, node_path: Path, cgroup: str, cgroups: Cgroups, runsc: Runsc) -> None:
         self._machines_path = node_path / "machines"
+        self._blanks_path = node_path / "blanks"
         self._cgroup = cgroup
         self._cgroups = cgroups
         self._runsc = runsc
@@ -81,7 +86,7 @@ class GvisorSandboxes:
                 "sandbox.exists", f"{_name(sandbox)} is there and is not what is asked for: destroy it."
             )
         await self._remove(sandbox)
-        sandbox.path.mkdir(mode=0o700, parents=True)
+        _make_folder(sandbox.path)
         record = SandboxRecord(
             machine=plan.machine,
             generation=plan.generation,
@@ -93,7 +98,7 @@ class GvisorSandboxes:
         _write(sandbox, record)
         for folder in ("bundle", "host", "image", "logs"):
             (sandbox.path / folder).mkdir(mode=0o700)
-        await make_disk(sandbox.path, plan.limits.disk_mib)
+        await make_disk(sandbox.path, plan.limits.disk_mib, blanks=self._blanks_path)
         bundle = compose_bundle(
             plan, root=str(sandbox.path / "root"), host=str(sandbox.host_path), cgroup=self._cgroup_of(sandbox)
         )
@@ -315,8 +320,8 @@ def _log(sandbox: Sandbox, name: str) -> Path:
 def _read(sandbox: Sandbox) -> SandboxRecord | None:
     try:
         return SandboxRecord.model_validate_json((sandbox.path / "sandbox.json").read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None  # ValueError: a host that lost its power may leave a file of nothing
 
 
 def _write(sandbox: Sandbox, record: SandboxRecord) -> None:
@@ -335,6 +340,14 @@ def _note(sandbox: Sandbox, phase: Phase, processes: tuple[Process, ...] = ()) -
     if record is None:
         raise ConflictError("sandbox.dead", f"{_name(sandbox)} is not there.")
     _write(sandbox, record.model_copy(update={"phase": phase, "processes": processes}))
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder of the machine goes with its last generation, at any moment."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileNotFoundError):
+            return folder.mkdir(mode=0o700, parents=True)
+    raise UnavailableError("sandbox.folder", f"{str(folder)!r} cannot be made; try again.")
 
 
 def _empty(folder: Path) -> None:
