@@ -44,15 +44,22 @@ def count(url: str, tls_cert: Path | None, token: str | None) -> dict[str, int]:
 
 def get(url: str, path: str, tls_cert: Path | None, token: str | None) -> tuple[int, bytes]:
     """Status and body of the answer. Raises `OSError` or `HTTPException` if there is none."""
+    return ask("GET", url, path, tls_cert, token, TIMEOUT_S)
+
+
+def ask(
+    method: str, url: str, path: str, tls_cert: Path | None, token: str | None, timeout_s: float
+) -> tuple[int, bytes]:
+    """The same with another method, and a deadline of its own for each answer."""
     address = urlsplit(url)
     host = address.hostname or ""
     connection: http.client.HTTPConnection
     if address.scheme == "https":
-        connection = http.client.HTTPSConnection(host, address.port, timeout=TIMEOUT_S, context=_trust(tls_cert))
+        connection = http.client.HTTPSConnection(host, address.port, timeout=timeout_s, context=_trust(tls_cert))
     else:
-        connection = http.client.HTTPConnection(host, address.port, timeout=TIMEOUT_S)
+        connection = http.client.HTTPConnection(host, address.port, timeout=timeout_s)
     try:
-        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        connection.request(method, path, headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()
         return answer.status, answer.read(_BODY_LIMIT)
     finally:
