@@ -1,6 +1,6 @@
 """The first lines that run in a machine: they start the guest, without looking for its modules one by one.
 
-Copied into the guest's runtime; never imported on the host. Every module that the guest needs lies, compiled, in one
+Copied into the guest's runtime; never run on the host. Every module that the guest needs lies, compiled, in one
 file beside this one. Finding and reading each on its own would take a sandbox longer than all the rest of a start.
 What is not in there is found in the usual way.
 """
