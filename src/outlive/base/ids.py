@@ -4,10 +4,12 @@ Rule 1: an id is made here and nowhere else, so that every id in the system sort
 Rule 2: an id is checked where it enters (`parse_id`), and trusted from there on: each kind is a type of its own.
 """
 
+import hashlib
 import os
 import re
 import threading
 import time
+from datetime import datetime
 from typing import NewType
 
 ConversationId = NewType("ConversationId", str)
@@ -102,6 +104,13 @@ def new_terminal_id() -> TerminalId:
 def derive(prefix: str, operation: OperationId) -> str:
     """The id of the `prefix` thing that `operation` makes: the same each time the operation is run again."""
     return f"{prefix}_{operation.partition('_')[2]}"
+
+
+def derive_machine_id(at: datetime, seed: str) -> MachineId:
+    """The id of the machine that `seed` stands for, among those of that moment: the same each time it is asked for."""
+    bits = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:10], "big")
+    stamp = int(at.timestamp() * 1000) << 80 | 0x7 << 76 | (bits >> 64 & 0xFFF) << 64
+    return MachineId(f"mach_{stamp | 0b10 << 62 | (bits & (1 << 62) - 1):032x}")
 
 
 def is_id(text: str, prefix: str) -> bool:

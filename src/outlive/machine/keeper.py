@@ -18,6 +18,7 @@ from outlive.base import (
     DeadlineError,
     MachineId,
     NotFoundError,
+    OperationId,
     PrincipalId,
 )
 from outlive.machine import lifecycle
@@ -63,8 +64,10 @@ class MachineKeeper:
         name: str | None = None,
         conversation: ConversationId | None = None,
         origin: CheckpointId | None = None,
+        has_memory: bool = True,
     ) -> Machine:
-        """A machine that is up. With an id that is there already: that one."""
+        """A machine that is up. With an id that is there already: that one. `has_memory`: whether it is born with the
+        memory of its origin, or booted from its filesystem alone."""
         now = self._clock.now()
         made = await self._machines.create(
             Machine(
@@ -75,6 +78,7 @@ class MachineKeeper:
                 name=name,
                 conversation=conversation,
                 origin=origin,
+                is_memory_doubtful=not has_memory,
                 created_at=now,
                 changed_at=now,
             )
@@ -84,12 +88,34 @@ class MachineKeeper:
         return made
 
     async def claim(
-        self, environment: str, *, owner: PrincipalId, name: str | None, conversation: ConversationId | None
+        self,
+        pool: str,
+        operation: OperationId,
+        *,
+        owner: PrincipalId,
+        environment: str,
+        name: str | None = None,
+        conversation: ConversationId | None = None,
     ) -> Machine | None:
-        """A machine of this environment that was made beforehand and is up; None if there is none."""
+        """A machine that was made beforehand for this pool and is up; None if there is none. The same operation again
+        gets the same machine."""
+        fields = {
+            "owner": owner,
+            "environment": environment,
+            "name": name,
+            "conversation": conversation,
+            "changed_at": self._clock.now(),
+        }
+        return await self._machines.claim_warm(pool, lambda _: lifecycle.Change(fields), operation=operation)
+
+    async def release(self, machine: MachineId) -> None:
+        """Delete it if it still waits in a pool. Whoever has claimed it meanwhile keeps it."""
         now = self._clock.now()
-        fields = {"is_warm": False, "owner": owner, "name": name, "conversation": conversation, "changed_at": now}
-        return await self._machines.claim_warm(environment, lambda _: lifecycle.Change(fields))
+        found = await self._machines.change(
+            machine, lambda record: lifecycle.ask(record, "delete", now) if record.is_warm else lifecycle.NO_CHANGE
+        )
+        if found.is_warm and found.state != "deleted":
+            await self._settle(machine, "deleted")
 
     async def get(self, machine: MachineId) -> Machine:
         """`machine.unknown` also for one that was deleted."""

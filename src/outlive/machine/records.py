@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, PrincipalId
+from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, OperationId, PrincipalId
 from outlive.machine.lifecycle import Change
 from outlive.machine.status import Checkpoint, Effect, Environment, Machine, MachineEvent, Node
 
@@ -49,9 +49,9 @@ class MachineRecords(Protocol):
         `checkpoint.unknown` if it would refer to a checkpoint that is not ready: so none is deleted under it."""
         ...
 
-    async def claim_warm(self, environment: str, decide: Decide) -> Machine | None:
+    async def claim_warm(self, environment: str, decide: Decide, *, operation: OperationId) -> Machine | None:
         """The same on some running warm machine of this environment that nobody else gets, since it is not warm any
-        more; None if there is none."""
+        more; None if there is none. An operation that has claimed one before gets that one again, as it is now."""
         ...
 
     async def events(self, machine: MachineId, *, after: int, limit: int) -> Sequence[tuple[int, MachineEvent]]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, PrincipalId
+from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, OperationId, PrincipalId
 from outlive.machine.spec import MachineSpec
 
 State = Literal["starting", "running", "paused", "hibernated", "lost", "deleted"]
@@ -37,6 +37,7 @@ class Machine(BaseModel):
     checkpoints_made: int = 0
     is_memory_doubtful: bool = False  # the newest checkpoint's memory could not be restored: boot from its filesystem
     is_warm: bool = False  # waits in the pool of its environment; nobody has it yet
+    claimed_by: OperationId | None = None  # what took it out of the pool
     reason: str | None = None  # why it is lost, or what went wrong last
     created_at: datetime
     changed_at: datetime
@@ -161,6 +162,7 @@ class Environment(BaseModel):
     state: EnvironmentState = "building"
     checkpoint: CheckpointId | None = None  # what its machines are born from
     log_key: str | None = None  # of the object that holds what the build said
+    tries: int = 0  # to build it: each begins anew, in machines of its own
     warm: int = 0  # machines that wait in its pool
     reason: str | None = None  # why it failed
     created_at: datetime

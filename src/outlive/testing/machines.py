@@ -9,11 +9,13 @@ from outlive.base import (
     ConflictError,
     InvalidError,
     NotFoundError,
+    OperationId,
     UnavailableError,
     new_checkpoint_id,
     new_conversation_id,
     new_machine_id,
     new_node_id,
+    new_operation_id,
     new_principal_id,
 )
 from outlive.machine import lifecycle
@@ -43,6 +45,10 @@ def count_up(machine: Machine) -> Change:
 
 def claim(machine: Machine) -> Change:
     return Change({"name": "claimed", "changed_at": LATER})
+
+
+async def claim_one(records: Records, operation: OperationId | None = None) -> Machine | None:
+    return await records.machines.claim_warm("default", claim, operation=operation or new_operation_id())
 
 
 def _just(change: Change, _: Machine) -> Change:
@@ -193,11 +199,11 @@ class MachineRecordsContract:
     async def test_no_warm_machine_is_given_to_two(self, place: StorePlace) -> None:
         async with records_at(place) as records, records_at(place) as others:
             made = {(await a_running_machine(records, is_warm=True))[0].id for _ in range(5)}
-            calls = [partial(each.machines.claim_warm, "default", claim) for each in (records, others) * 4]
+            calls = [partial(claim_one, each) for each in (records, others) * 4]
             claimed = [each for each in await at_once(calls) if isinstance(each, Machine)]
             assert sorted(each.id for each in claimed) == sorted(made)
             assert all((each.name, each.is_warm) == ("claimed", False) for each in claimed)
-            assert await records.machines.claim_warm("default", claim) is None
+            assert await claim_one(records) is None
 
     async def test_only_a_running_warm_machine_of_the_environment_is_claimed(self, place: StorePlace) -> None:
         async with records_at(place) as records:
@@ -205,7 +211,28 @@ class MachineRecordsContract:
             await records.machines.create(a_machine(is_warm=True, state="lost"))
             await a_running_machine(records)
             await a_running_machine(records, environment="other", is_warm=True)
-            assert await records.machines.claim_warm("default", claim) is None
+            assert await claim_one(records) is None
+
+    async def test_a_machine_that_is_to_go_or_was_stopped_is_not_claimed(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            gone, _, _ = await a_running_machine(records, is_warm=True)
+            await records.machines.change(gone.id, lambda found: lifecycle.ask(found, "delete", AT))
+            stopped, _, _ = await a_running_machine(records, is_warm=True)
+            await records.machines.change(stopped.id, lambda found: lifecycle.ask(found, "pause", AT))
+            assert await claim_one(records) is None
+
+    async def test_an_operation_that_claims_again_gets_the_same_machine(self, place: StorePlace) -> None:
+        operation = new_operation_id()
+        async with records_at(place) as records, records_at(place) as others:
+            for _ in range(3):
+                await a_running_machine(records, is_warm=True)
+            calls = [partial(claim_one, each, operation) for each in (records, others) * 3]
+            claimed = [each for each in await at_once(calls) if isinstance(each, Machine)]
+            assert len(claimed) == 6
+            assert {(each.id, each.claimed_by) for each in claimed} == {(claimed[0].id, operation)}
+            assert len(await records.machines.list(MachineFilter(is_warm=True), limit=9)) == 2
+            again = await records.machines.claim_warm("other", claim, operation=operation)
+            assert again == claimed[0]
 
     async def test_a_refused_claim_leaves_the_machine_in_its_pool(self, place: StorePlace) -> None:
         def refuse(machine: Machine) -> Change:
@@ -214,8 +241,8 @@ class MachineRecordsContract:
         async with records_at(place) as records:
             machine, _, _ = await a_running_machine(records, is_warm=True)
             with pytest.raises(ConflictError):
-                await records.machines.claim_warm("default", refuse)
-            claimed = await records.machines.claim_warm("default", claim)
+                await records.machines.claim_warm("default", refuse, operation=new_operation_id())
+            claimed = await claim_one(records)
             assert claimed is not None
             assert claimed.id == machine.id
 

@@ -19,6 +19,7 @@ from outlive.base import (
     MachineId,
     NodeId,
     NotFoundError,
+    OperationId,
 )
 from outlive.machine.lifecycle import Change, check_holder
 from outlive.machine.records import MachineFilter
@@ -28,7 +29,7 @@ M = TypeVar("M", bound=BaseModel)
 
 MACHINE_COLUMNS = (
     *("id", "owner", "conversation", "environment", "node", "state", "desired"),
-    *("is_warm", "generation", "revision", "origin", "checkpoint", "doc"),
+    *("is_warm", "claimed_by", "generation", "revision", "origin", "checkpoint", "doc"),
 )
 EFFECT_COLUMNS = "machine, effect, n, digest, generation, state, started_at, doc"
 
@@ -81,7 +82,11 @@ def numbered(sql: str) -> str:
 
 def machines_where(chosen: MachineFilter, before: MachineId | None) -> tuple[str, list[Any]]:
     """The condition, and the values of its question marks."""
-    wanted = {"owner": chosen.owner, "conversation": chosen.conversation, "environment": chosen.environment}
+    wanted: dict[str, Any] = {
+        "owner": chosen.owner,
+        "conversation": chosen.conversation,
+        "environment": chosen.environment,
+    }
     wanted |= {"node": chosen.node, "is_warm": chosen.is_warm}
     parts = [f"{column} = ?" for column, value in wanted.items() if value is not None]
     values: list[Any] = [value for value in wanted.values() if value is not None]
@@ -111,7 +116,12 @@ def apply_change(machine: Machine, change: Change) -> Machine | None:
     news = {field for field, value in change.fields.items() if current[field] != value}
     if not change.events and news <= {"changed_at"}:
         return None
-    return Machine.model_validate(current | change.fields | {"revision": machine.revision + 1})
+    return Machine.model_validate(current | dict(change.fields) | {"revision": machine.revision + 1})
+
+
+def claimed(change: Change, operation: OperationId) -> Change:
+    """The change of one that this operation takes out of its pool."""
+    return Change({**change.fields, "is_warm": False, "claimed_by": operation}, change.events)
 
 
 def new_references(before: Machine | Environment | None, after: Machine | Environment) -> list[CheckpointId]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from outlive.base import CheckpointId, MachineId
+from outlive.base import CheckpointId, MachineId, OperationId
 from outlive.machine.backends import statements
 from outlive.machine.backends.documents import (
     apply_change,
     born,
+    claimed,
     from_doc,
     machine_row,
     machines_where,
@@ -24,6 +25,7 @@ from outlive.storage.postgres import Connection, PostgresDatabase
 _INSERT = numbered(statements.INSERT_MACHINE)
 _SELECT = numbered(statements.SELECT_MACHINE)
 _SELECT_WARM = numbered(statements.SELECT_WARM)
+_SELECT_CLAIMED = numbered(statements.SELECT_CLAIMED)
 _UPDATE = numbered(statements.UPDATE_MACHINE)
 _INSERT_EVENT = numbered(statements.INSERT_EVENT)
 _SELECT_EVENTS = numbered(statements.SELECT_EVENTS)
@@ -62,8 +64,13 @@ class PostgresMachines:
 
         return await self._database.write(write)
 
-    async def claim_warm(self, environment: str, decide: Decide) -> Machine | None:
+    async def claim_warm(self, environment: str, decide: Decide, *, operation: OperationId) -> Machine | None:
         async def write(connection: Connection) -> Machine | None:
+            # The same operation twice at once: the second waits for what the first got.
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", operation)
+            doc = await connection.fetchval(_SELECT_CLAIMED, operation)
+            if doc is not None:
+                return from_doc(Machine, doc)
             # First one that nobody is busy with. Only if all are held wait for one: its holder may let it be.
             doc = await connection.fetchval(f"{_SELECT_WARM} FOR UPDATE SKIP LOCKED", environment)
             if doc is None:
@@ -71,8 +78,7 @@ class PostgresMachines:
             if doc is None:
                 return None
             current = from_doc(Machine, doc)
-            fields, events = decide(current)
-            return await _apply(connection, current, Change({**fields, "is_warm": False}, events))
+            return await _apply(connection, current, claimed(decide(current), operation))
 
         return await self._database.write(write)
 

@@ -3,11 +3,12 @@
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from outlive.base import CheckpointId, MachineId
+from outlive.base import CheckpointId, MachineId, OperationId
 from outlive.machine.backends import statements
 from outlive.machine.backends.documents import (
     apply_change,
     born,
+    claimed,
     from_doc,
     machine_row,
     machines_where,
@@ -55,14 +56,16 @@ class SqliteMachines:
 
         return await self._database.write(write)
 
-    async def claim_warm(self, environment: str, decide: Decide) -> Machine | None:
+    async def claim_warm(self, environment: str, decide: Decide, *, operation: OperationId) -> Machine | None:
         def write(connection: sqlite3.Connection) -> Machine | None:
+            row = connection.execute(statements.SELECT_CLAIMED, (operation,)).fetchone()
+            if row is not None:
+                return from_doc(Machine, row[0])
             row = connection.execute(statements.SELECT_WARM, (environment,)).fetchone()
             if row is None:
                 return None
             current = from_doc(Machine, row[0])
-            fields, events = decide(current)
-            return _apply(connection, current, Change({**fields, "is_warm": False}, events))
+            return _apply(connection, current, claimed(decide(current), operation))
 
         return await self._database.write(write)
 

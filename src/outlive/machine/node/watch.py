@@ -132,9 +132,20 @@ async def _look_at(node: Node, resident: Resident) -> None:
         case "freeze":
             await _freeze_idle(node, resident)
         case "hibernate":
-            await ask(node, resident.id, "hibernate")
+            await _hibernate_idle(node, resident)
         case "stay":
             await _save_in_time(node, resident)
+
+
+async def _hibernate_idle(node: Node, resident: Resident) -> None:
+    record, after_s = await node.parts.machines.get(resident.id), node.parts.idle.hibernate_after_s
+    if record.is_warm:  # one in a pool stays up for whoever comes: frozen it costs no time
+        if not resident.frozen:
+            await _freeze_idle(node, resident)
+    elif after_s is not None and (node.parts.clock.now() - record.changed_at).total_seconds() < after_s:
+        resident.touch()  # it was just claimed from its pool, which nobody told us
+    else:
+        await ask(node, resident.id, "hibernate")
 
 
 async def _freeze_idle(node: Node, resident: Resident) -> None:
@@ -145,7 +156,9 @@ async def _freeze_idle(node: Node, resident: Resident) -> None:
         guest = await resident.door.guest(_GATE_WITHIN_S)
         found = await guest.activity(_GATE_WITHIN_S)
         is_quiet = all(terminal.output_ago_s >= policy for terminal in found.terminals)
-        if is_quiet and not found.commands and not found.previews and not found.relayed:
+        # Nothing runs but its services: commands that somebody asked for were counted above.
+        only_services = found.commands <= len(resident.spec.start)
+        if is_quiet and only_services and not found.previews and not found.relayed:
             await resident.freeze("idle")
         else:
             resident.touch()
