@@ -191,6 +191,9 @@ class Runs:
                 came_of_it = await self._take(resident, run, running)
             except OutliveError as error:  # not through the task group, which would wrap it
                 came_of_it = error
+            finally:
+                if run.typed is not None:
+                    run.typed.close()
             group.cancel_scope.cancel()
         if isinstance(came_of_it, OutliveError):
             raise came_of_it

@@ -1,0 +1,146 @@
+"""Commands run once, whoever dies meanwhile; what they print is kept, bounded and said."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventually import eventually
+from machine_rooms import SMALL, MachineRoom, open_machine_room
+from outlive.base import ConflictError, EffectId
+from outlive.machine.door import ExecRequest
+from outlive.machine.node.door import NodeDoor
+from outlive.machine.node.outputs import INLINE_LIMIT
+from outlive.machine.status import Effect, Machine
+
+pytestmark = pytest.mark.anyio
+
+
+async def _count(room: MachineRoom, machine: Machine) -> str:
+    return (await room.exec(machine.id, "cat /workspace/count 2>/dev/null | wc -l")).stdout.strip()
+
+
+async def test_the_same_effect_id_never_runs_twice_and_answers_the_same(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node():
+        machine = await room.create()
+        effect = EffectId("eff-once")
+        first = await room.exec(machine.id, "echo run >> count; echo done", effect_id=effect)
+        again = await room.exec(machine.id, "echo run >> count; echo done", effect_id=effect)
+        assert first == again
+        assert await _count(room, machine) == "1"
+        with pytest.raises(ConflictError, match="eff-once"):
+            await room.exec(machine.id, "echo other", effect_id=effect)
+
+
+async def test_many_who_ask_for_one_effect_at_once_get_the_one_result(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node():
+        machine = await room.create()
+        found: list[Effect] = []
+
+        async def ask() -> None:
+            found.append(await room.exec(machine.id, "echo run >> count; sleep 0.2", effect_id="eff-many"))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(ask)
+        assert len({effect.model_dump_json() for effect in found}) == 1
+        assert await _count(room, machine) == "1"
+
+
+async def test_a_command_goes_on_without_its_node_and_is_found_again(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        async with room.node():
+            machine = await room.create()
+            command = "echo run >> count; echo before; while [ ! -e go ]; do sleep 0.05; done; echo after"
+            begun = await room.exec(machine.id, command, effect_id="eff-long", background=True)
+            assert begun.state == "started"
+        async with room.node():
+            await room.exec(machine.id, "touch go")
+            done = await room.exec(machine.id, command, effect_id="eff-long")
+            assert (done.state, done.exit_code, done.stdout) == ("finished", 0, "before\nafter\n")
+            assert await _count(room, machine) == "1"
+
+
+async def test_a_running_command_sleeps_through_a_hibernation(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node():
+        machine = await room.create()
+        command = "echo before; while [ ! -e go ]; do sleep 0.05; done; echo after"
+        await room.exec(machine.id, command, effect_id="eff-sleeper", background=True)
+        await room.keeper.do(machine.id, "hibernate")
+        await room.exec(machine.id, "touch go")  # wakes it
+        done = await room.exec(machine.id, command, effect_id="eff-sleeper")
+        assert (done.state, done.stdout) == ("finished", "before\nafter\n")
+
+
+async def test_what_is_printed_beyond_the_inline_bound_is_stored_whole_and_beyond_the_last_is_cut(
+    tmp_path: Path,
+) -> None:
+    spec = SMALL.model_copy(update={"limits": SMALL.limits.model_copy(update={"output_mib": 2})})
+    async with open_machine_room(tmp_path) as room, room.node():
+        machine = await room.create(spec)
+        some = await room.exec(machine.id, "head -c 1000000 /dev/zero | tr '\\0' x")
+        assert (len(some.stdout), some.truncated, some.cut_bytes) == (INLINE_LIMIT, True, 0)
+        assert some.stdout_blob is not None
+        assert await room.objects.get(some.stdout_blob) == b"x" * 1_000_000
+        flood = await room.exec(machine.id, "head -c 9000000 /dev/zero | tr '\\0' y")
+        assert flood.truncated
+        assert flood.stdout_blob is not None
+        kept = len(await room.objects.get(flood.stdout_blob))
+        assert kept + flood.cut_bytes == 9_000_000
+        assert kept <= 2 * 1024 * 1024
+
+
+async def test_a_timeout_ends_the_whole_group_and_says_so(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node():
+        machine = await room.create()
+        done = await room.exec(machine.id, "sleep 1000 & echo $! > pid; wait", timeout_s=0.5)
+        assert done.state == "timeout"
+        alive = await room.exec(machine.id, "kill -0 $(cat pid) 2>/dev/null && echo alive || echo gone")
+        assert alive.stdout == "gone\n"
+
+
+async def test_stdin_environment_directory_and_user_are_as_asked(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node():
+        machine = await room.create()
+        done = await room.exec(machine.id, "cat; echo $WHO; pwd; id -un", stdin="in\n", env={"WHO": "me"}, cwd="/tmp")
+        assert done.stdout == "in\nme\n/tmp\nagent\n"
+        root = await room.exec(machine.id, "id -u", user="root")
+        assert root.stdout == "0\n"
+
+
+async def test_what_follows_a_command_sees_its_output_as_it_comes(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        request = ExecRequest(
+            effect_id=EffectId("eff-follow"), command="echo one; while [ ! -e go ]; do sleep 0.02; done; echo two"
+        )
+        seen = b""
+        async for piece in NodeDoor(node).follow(machine.id, machine.generation, request):
+            if isinstance(piece, Effect):
+                assert piece.stdout == "one\ntwo\n"
+                break
+            seen += piece.data
+            if seen == b"one\n":
+                await room.exec(machine.id, "touch go")
+        assert seen == b"one\ntwo\n"
+
+
+async def test_a_machine_that_dies_with_a_command_says_lost_and_comes_back_from_its_disk(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        await room.exec(machine.id, "echo kept > /workspace/file")
+        found: list[Effect] = []
+
+        async def run() -> None:
+            found.append(await room.exec(machine.id, "sleep 1000", effect_id="eff-doomed"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await eventually(lambda: node.runs.find(machine.id, EffectId("eff-doomed")) is not None)
+            resident = node.residents.get(machine.id, machine.generation)
+            await node.lose(resident, "its sandbox ended")
+        assert [effect.state for effect in found] == ["lost"]
+        after = await room.exec(machine.id, "cat /workspace/file")
+        assert after.stdout == "kept\n"
+        kinds = [event.kind for _, event in await room.records.machines.events(machine.id, after=0, limit=50)]
+        assert kinds[-2:] == ["woken", "rebooted"]

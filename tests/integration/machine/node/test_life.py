@@ -1,0 +1,124 @@
+"""Pause, checkpoint, fork, delete, two nodes: a machine is whole, or it says what is gone."""
+
+from pathlib import Path
+
+import pytest
+
+from machine_rooms import open_machine_room
+from outlive.base import ConflictError, NotFoundError, new_machine_id
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_paused_machine_uses_no_cpu_and_refuses_all_but_resume(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        await room.exec(machine.id, "nohup sh -c 'while :; do :; done' >/dev/null 2>&1 &")
+        paused = await room.keeper.do(machine.id, "pause")
+        assert paused.state == "paused"
+        sandbox = node.residents.get(machine.id, machine.generation).sandbox
+        before = (await node.parts.sandboxes.usage(sandbox)).cpu_s
+        for verb in ("hibernate", "wake"):
+            with pytest.raises(ConflictError, match="paused"):
+                await room.keeper.do(machine.id, verb)  # type: ignore[arg-type]
+        with pytest.raises(ConflictError, match="paused"):
+            await room.exec(machine.id, "true")
+        with pytest.raises(ConflictError, match="paused"):
+            await room.keeper.checkpoint(machine.id)
+        assert (await node.parts.sandboxes.usage(sandbox)).cpu_s == before
+        await room.keeper.do(machine.id, "resume")
+        assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
+
+
+async def test_a_checkpoint_leaves_the_machine_running_and_the_second_one_adds_little(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node():
+        machine = await room.create()
+        await room.exec(machine.id, "head -c 20000000 /dev/urandom > /workspace/big")
+        first = await room.records.checkpoints.get(await room.keeper.checkpoint(machine.id))
+        second = await room.records.checkpoints.get(await room.keeper.checkpoint(machine.id))
+        assert first.has_memory
+        assert second.has_memory
+        assert first.new_bytes > 20_000_000
+        assert second.new_bytes < first.new_bytes / 10
+        assert (await room.exec(machine.id, "stat -c %s /workspace/big")).stdout == "20000000\n"
+
+
+async def test_forks_share_the_past_and_part_from_there(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node():
+        parent = await room.create()
+        await room.exec(parent.id, "echo common > /workspace/file; sleep 1000 & echo $! > pid")
+        children = await room.keeper.fork(parent.id, [new_machine_id(), new_machine_id()], owner=parent.owner)
+        for number, child in enumerate(children):
+            assert child.state == "running"
+            done = await room.exec(child.id, f"cat file; kill -0 $(cat pid) && echo lives; echo {number} > mine")
+            assert done.stdout == "common\nlives\n"
+        names = {(await room.exec(one.id, "cat /etc/machine-id; hostname")).stdout for one in (parent, *children)}
+        assert len(names) == 3
+        assert (await room.exec(parent.id, "ls")).stdout == "file\npid\n"
+
+
+async def test_a_hibernated_machine_is_forked_without_being_woken(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        parent = await room.create()
+        await room.exec(parent.id, "echo common > /workspace/file")
+        await room.keeper.do(parent.id, "hibernate")
+        [child] = await room.keeper.fork(parent.id, [new_machine_id()], owner=parent.owner)
+        assert (await room.exec(child.id, "cat file")).stdout == "common\n"
+        assert node.residents.find(parent.id) is None
+
+
+async def test_a_deleted_machine_is_gone_with_its_checkpoints_and_a_fork_of_it_stays(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node():
+        parent = await room.create()
+        [child] = await room.keeper.fork(parent.id, [new_machine_id()], owner=parent.owner)
+        await room.keeper.do(parent.id, "delete")
+        with pytest.raises(NotFoundError):
+            await room.keeper.get(parent.id)
+        await room.keeper.do(child.id, "hibernate")
+        assert (await room.exec(child.id, "echo here")).stdout == "here\n"
+
+
+async def test_a_node_that_starts_again_finds_its_machines_paused_ones_too(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        async with room.node():
+            one, two = await room.create(), await room.create()
+            await room.exec(one.id, "echo kept > /tmp/in-memory")
+            await room.keeper.do(two.id, "pause")
+        async with room.node() as node:
+            assert (await room.exec(one.id, "cat /tmp/in-memory")).stdout == "kept\n"
+            assert node.residents.get(two.id, two.generation).frozen == {"halted"}
+            await room.keeper.do(two.id, "resume")
+            assert (await room.exec(two.id, "echo on")).stdout == "on\n"
+
+
+async def test_machines_of_a_node_that_is_gone_come_up_elsewhere_and_say_what_they_lost(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        async with room.node("a"):
+            machine = await room.create()
+            await room.exec(machine.id, "echo saved > /workspace/file; echo memory > /tmp/file")
+            await room.keeper.checkpoint(machine.id)
+            await room.exec(machine.id, "echo later > /workspace/file", effect_id="eff-later")
+        async with room.node("b") as other:
+            await room.settler.settle(machine.id)
+            moved = await room.keeper.get(machine.id)
+            assert (moved.state, moved.node) == ("running", other.parts.node)
+            assert (await room.exec(machine.id, "cat /workspace/file /tmp/file")).stdout == "saved\nmemory\n"
+            events = [event for _, event in await room.records.machines.events(machine.id, after=0, limit=50)]
+            [rolled_back] = [event for event in events if event.kind == "rolled_back"]
+            assert rolled_back.data["effects"] == ["eff-later"]
+        async with room.node("a") as old:
+            assert old.residents.find(machine.id) is None  # fenced: destroyed when the node came back
+
+
+async def test_a_drained_node_leaves_everything_hibernated(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        one, two = await room.create(), await room.create()
+        await room.exec(two.id, "echo kept > /workspace/file")
+        await room.keeper.do(two.id, "pause")
+        assert await node.drain() == []
+        assert [(await room.keeper.get(m.id)).state for m in (one, two)] == ["hibernated", "hibernated"]
+        await room.empty()
+        with pytest.raises(ConflictError, match="paused"):  # the person's stop holds
+            await room.exec(two.id, "true")
+        await room.keeper.do(two.id, "resume")
+        assert (await room.exec(two.id, "cat /workspace/file")).stdout == "kept\n"
