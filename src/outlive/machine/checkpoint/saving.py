@@ -16,8 +16,8 @@ from outlive.machine.checkpoint.abreast import AT_ONCE, first_of_ours
 from outlive.machine.checkpoint.chunking import cut_by_content, cut_pages
 from outlive.machine.checkpoint.disk import image_files, in_thread, read_blocks, slices_of
 from outlive.machine.checkpoint.lineage import Known
-from outlive.machine.checkpoint.manifest import CONTENTS, MEMORY, TREE, PackRef, pack_key
-from outlive.machine.checkpoint.packs import PackIndex, RawPack, build_pack
+from outlive.machine.checkpoint.manifest import CONTENTS, MEMORY, TREE, Maker, PackRef, pack_key
+from outlive.machine.checkpoint.packs import PackIndex, RawPack, build_pack, encode_indexes, hash_of
 from outlive.machine.checkpoint.progress import Progress, ProgressCallback
 from outlive.machine.checkpoint.scanning import Scanner
 from outlive.machine.checkpoint.walking import UpperWalk
@@ -45,15 +45,7 @@ class Saving:
         self._stored: dict[int, tuple[PackRef, PackIndex]] = {}
         self.scanner = Scanner(known, pack_bytes)
         # A save that is tried again under the same id never meets the packs of the try before.
-        self.attempt = secrets.token_hex(4)
-
-    @property
-    def packs(self) -> tuple[PackRef, ...]:
-        return tuple(self._stored[number][0] for number in sorted(self._stored))
-
-    @property
-    def indexes(self) -> list[PackIndex]:
-        return [self._stored[number][1] for number in sorted(self._stored)]
+        self._attempt = secrets.token_hex(4)
 
     async def run(self, image_dir: Path | None, upper: Path) -> None:
         with closing(self._scan(image_dir, upper)) as found:
@@ -66,6 +58,20 @@ class Saving:
                             tasks.start_soon(self._store, raw)
             except BaseExceptionGroup as group:
                 raise first_of_ours(group) from group
+
+    async def put_index(self) -> Maker:
+        """Store the index of what `run` stored."""
+        stored = [self._stored[number] for number in sorted(self._stored)]
+        content = await in_thread(lambda: encode_indexes([index for _, index in stored]), self._threads)
+        maker = Maker(
+            checkpoint=self._checkpoint,
+            attempt=self._attempt,
+            index_size=len(content),
+            index_hash=hash_of(content),
+            packs=tuple(ref for ref, _ in stored),
+        )
+        await self._objects.put_new(maker.index_key, content)
+        return maker
 
     def _scan(self, image_dir: Path | None, upper: Path) -> Generator[RawPack | None, None, None]:
         """All streams of the checkpoint. Runs in a thread, step by step."""
@@ -82,7 +88,7 @@ class Saving:
         try:
             pack = await in_thread(lambda: build_pack(raw), self._threads)
             # Not new: the answer to a put that worked was lost. Nobody else has this name.
-            await self._objects.put_new(pack_key(self._checkpoint, self.attempt, raw.number), pack.content)
+            await self._objects.put_new(pack_key(self._checkpoint, self._attempt, raw.number), pack.content)
             ref = PackRef(number=raw.number, size=len(pack.content), hash=pack.hash)
             self._stored[raw.number] = (ref, pack.index)
         finally:

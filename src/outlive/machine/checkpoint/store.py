@@ -19,13 +19,12 @@ from outlive.machine.checkpoint.lineage import NOTHING_KNOWN, Known, known_of, o
 from outlive.machine.checkpoint.manifest import (
     FOLDER,
     CheckpointFacts,
-    Maker,
     Manifest,
     decode_manifest,
     encode_manifest,
     manifest_key,
 )
-from outlive.machine.checkpoint.packs import PACK_BYTES, damaged, encode_indexes, hash_of, open_frames
+from outlive.machine.checkpoint.packs import PACK_BYTES, damaged, hash_of, open_frames
 from outlive.machine.checkpoint.progress import Progress, ProgressCallback, no_progress
 from outlive.machine.checkpoint.restoring import Restoring
 from outlive.machine.checkpoint.saving import Saving
@@ -62,35 +61,21 @@ class CheckpointStore:
         `parent` is kept by the caller until this returns. If objects of the parent turn out to be damaged, save
         again without it.
         """
-        key = _key(facts.id)
-        if await self._objects.exists(key):
+        if await self._objects.exists(_key(facts.id)):
             raise ConflictError("checkpoint.exists", f"Checkpoint {facts.id} is there already: read its manifest.")
         known = await self._known(parent)
         saving = Saving(self._objects, self._threads, facts.id, known, self._pack_bytes, progress)
         await saving.run(image_dir, upper)
-        index = await in_thread(lambda: encode_indexes(saving.indexes), self._threads)
-        own = Maker(
-            checkpoint=facts.id,
-            attempt=saving.attempt,
-            index_size=len(index),
-            index_hash=hash_of(index),
-            packs=saving.packs,
-        )
-        await self._objects.put_new(own.index_key, index)
         streams = tuple(saving.scanner.streams)
-        manifest, content = encode_manifest(
-            Manifest(
-                facts=facts,
-                parent=parent.id if parent else None,
-                has_memory=image_dir is not None,
-                makers=(own, *only_used(known, (stream.layout for stream in streams))),
-                streams=streams,
-            )
+        manifest = Manifest(
+            facts=facts,
+            parent=parent.id if parent else None,
+            has_memory=image_dir is not None,
+            makers=(await saving.put_index(), *only_used(known, (stream.layout for stream in streams))),
+            streams=streams,
         )
-        await self._commit(key, content)
-        return Saved(
-            manifest, manifest.new_bytes + len(content), manifest.total_bytes + len(content), saving.scanner.read_bytes
-        )
+        manifest, size = await self._commit(manifest)
+        return Saved(manifest, manifest.new_bytes + size, manifest.total_bytes + size, saving.scanner.read_bytes)
 
     async def verify(self, saved: Manifest, progress: ProgressCallback = no_progress) -> None:
         """Read back every object that this checkpoint put, and ask for those of its ancestors. Only then may the
@@ -155,9 +140,14 @@ class CheckpointStore:
         indexes = await read_indexes(self._objects, parent, self._threads)
         return await in_thread(lambda: known_of(parent, indexes), self._threads)
 
-    async def _commit(self, key: str, content: bytes) -> None:
+    async def _commit(self, manifest: Manifest) -> tuple[Manifest, int]:
+        """The manifest with its hash, and the size of its object."""
+        key = manifest_key(manifest.id)
+        hashed, content = await in_thread(lambda: encode_manifest(manifest), self._threads)
+        # Not new: a lost answer, or another try of the same checkpoint that was faster.
         if not await self._objects.put_new(key, content) and await self._objects.get(key) != content:
             raise ConflictError("checkpoint.exists", f"Somebody else has stored {key!r} meanwhile: read its manifest.")
+        return hashed, len(content)
 
     async def _get_manifest(self, checkpoint: CheckpointId) -> bytes:
         try:

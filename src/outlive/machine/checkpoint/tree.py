@@ -4,8 +4,9 @@ The upper directory of an overlay: directories, files, links, whiteouts and opaq
 order, so that an unchanged folder is the same bytes. The bytes of the files make a stream of their own, in the same
 order, holes left out.
 
-Invariant: a record that was read names a single step (no `/`, no `..`, no NUL), has a mode of permission bits only, and
-a link refers to a node of the same tree. Nothing else can be said in this format, whoever wrote it.
+Invariant: a record that was read names a single step (no `/`, no `..`, no NUL), comes once in its folder,
+has a mode of permission bits only, and a link refers to a node of the same tree. Nothing else can be said in this
+format, whoever wrote it.
 """
 
 from collections.abc import Iterator
@@ -134,18 +135,24 @@ def _write_owner(writer: Writer, owner: Owner) -> None:
 
 def read_records(content: bytes, what: str) -> Iterator[Record]:
     reader = Reader(content, what)
-    depth = nodes = records = 0
-    while depth or not records:
+    root = _read_record(reader, 0)
+    if not isinstance(root, Enter) or root.name:
+        raise reader.damage("its first folder is missing")
+    yield root
+    last_names = [b""]  # in each folder that is open
+    nodes = 0
+    while last_names:
         record = _read_record(reader, nodes)
-        if records == 0 and not (isinstance(record, Enter) and record.name == b""):
-            raise reader.damage("its first folder is missing")
-        if records and not isinstance(record, Leave):
-            _check_name(reader, record.name)
-        depth += isinstance(record, Enter) - isinstance(record, Leave)
-        if depth > DEEPEST:
-            raise reader.damage("its folders are too deep")
+        if isinstance(record, Leave):
+            last_names.pop()
+        else:
+            _check_name(reader, record.name, last_names[-1])
+            last_names[-1] = record.name
+            if isinstance(record, Enter):
+                last_names.append(b"")
+                if len(last_names) > DEEPEST:
+                    raise reader.damage("its folders are too deep")
         nodes += isinstance(record, Node) and record.is_linked
-        records += 1
         yield record
     if not reader.is_at_end:
         raise reader.damage("there is more than it should hold")
@@ -191,9 +198,11 @@ def _read_owner(reader: Reader) -> Owner:
     return Owner(mode, uid, gid, mtime_ns, attributes)
 
 
-def _check_name(reader: Reader, name: bytes) -> None:
+def _check_name(reader: Reader, name: bytes, last_name: bytes) -> None:
     if not 0 < len(name) <= _LONGEST_NAME or b"/" in name or b"\0" in name or name in (b".", b".."):
         raise reader.damage("a name cannot be")
+    if name <= last_name:
+        raise reader.damage("a name comes twice or out of order")
 
 
 def _check_extents(reader: Reader, size: int, extents: tuple[Extent, ...]) -> None:
