@@ -70,6 +70,12 @@ def next_step(machine: Machine, *, is_node_gone: bool) -> Step | None:
     return step
 
 
+def is_due(machine: Machine, step: Step) -> bool:
+    """Whether a step is still the next one, for a node that is still there. Whoever was told to take it asks before
+    acting: a step may come late, when it was done by somebody else or is not wanted any more."""
+    return next_step(machine, is_node_gone=False) == step
+
+
 # ── what is asked ──
 
 
@@ -243,7 +249,7 @@ def declare_lost(machine: Machine, node: NodeId, now: datetime, *, reason: str) 
 def give_up(machine: Machine, step: Step, now: datetime, *, reason: str) -> Change:
     """A step failed for good: want what there is, so that nobody tries for ever. A person may ask again. Where the step
     is no longer the next one (it came through after all, or something else is wanted) there is nothing to give up."""
-    if step != "declare_lost" and next_step(machine, is_node_gone=False) != step:
+    if step != "declare_lost" and not is_due(machine, step):
         return NO_CHANGE
     fields: dict[str, Any] = {"reason": reason, "changed_at": now}
     match step:

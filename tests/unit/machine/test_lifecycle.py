@@ -65,6 +65,13 @@ def test_the_next_step_is_the_one_of_the_table(state: State, desired: Desired, s
 
 
 @pytest.mark.parametrize(("state", "desired", "step"), ROWS)
+def test_only_the_next_step_is_due(state: State, desired: Desired, step: Step | None) -> None:
+    assert [each for each in get_args(Step) if lifecycle.is_due(machine(state, desired), each)] == (
+        [step] if step else []
+    )
+
+
+@pytest.mark.parametrize(("state", "desired", "step"), ROWS)
 def test_what_is_on_a_node_that_is_gone_is_declared_lost_first(
     state: State, desired: Desired, step: Step | None
 ) -> None:

@@ -1,11 +1,12 @@
 """Whatever happens to a machine, in whatever order, its record stays true and finds the way.
 
-Hypothesis plays everybody: people who ask, steps that end, fail or stop in the middle, nodes that are gone for good and
-come back, and zombies: steps of old generations that end long after somebody else took over. Of one generation only one
-step is under way at a time, as on a node.
+Hypothesis plays everybody: people who ask, steps that come late, end, fail or stop in the middle, nodes that are gone
+for good and come back, and zombies: steps of old generations that end long after somebody else took over. Of one
+generation only one step is under way at a time, as on a node.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple, get_args
 
@@ -20,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from outlive.base import CheckpointId, FencedError, NodeId, OutliveError
+from outlive.base import CheckpointId, ConflictError, FencedError, NodeId, OutliveError
 from outlive.machine import lifecycle
 from outlive.machine.backends.documents import apply_change
 from outlive.machine.lifecycle import Change, Step, Verb
@@ -47,6 +48,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.gone: set[NodeId] = set()
+        self.planned: list[Step] = []
         self.underway: list[Underway] = []
         self.is_stopped = False  # it was paused, and nobody asked to resume it since
         self.checkpoints = 0
@@ -57,7 +59,7 @@ class Life(RuleBasedStateMachine):
 
     # ── people ──
 
-    @rule(verb=st.sampled_from(get_args(Verb)))
+    @rule(verb=st.sampled_from([verb for verb in get_args(Verb) if verb != "delete"]))
     def ask(self, verb: Verb) -> None:
         try:
             self.apply(lifecycle.ask(self.machine, verb, NOW))
@@ -66,15 +68,43 @@ class Life(RuleBasedStateMachine):
         if verb == "resume":
             self.is_stopped = False
 
+    @precondition(lambda self: self.checkpoints > 2)  # a life of some length first
+    @rule()
+    def delete(self) -> None:
+        self.ask("delete")
+
     # ── nodes and workers ──
 
-    @rule(node=st.sampled_from(NODES))
-    def begin(self, node: NodeId) -> None:
+    @rule()
+    def plan(self) -> None:
         step = self.next_step()
         if step == "declare_lost":
             self.lose("its node is gone")
         elif step is not None:
+            self.planned.append(step)
+
+    @precondition(lambda self: self.planned)
+    @rule(data=st.data(), node=st.sampled_from(NODES))
+    def begin(self, data: st.DataObject, node: NodeId) -> None:
+        """Maybe late: a plan may be old, and some are carried out twice."""
+        step = data.draw(st.sampled_from(self.planned[-4:]))
+        if step not in lifecycle.PLACED_STEPS and not lifecycle.is_due(self.machine, step):
+            return
+        with suppress(ConflictError):
             self.begin_step(step, LAST_NODE if node in self.gone else node)
+
+    @rule(rounds=st.integers(1, 3))
+    def work(self, rounds: int) -> None:
+        """All goes well for a while."""
+        for _ in range(rounds):
+            step = self.next_step()
+            if step is None:
+                return
+            if step == "declare_lost":
+                self.lose("its node is gone")
+            else:
+                self.begin_step(step, LAST_NODE)
+                self.end_step(self.underway.pop(), is_cold=False)
 
     def begin_step(self, step: Step, node: NodeId) -> None:
         if step in lifecycle.PLACED_STEPS:
@@ -186,15 +216,7 @@ class Life(RuleBasedStateMachine):
         """From here on every step works, and no node goes: it comes to rest where it is wanted, or says why not."""
         if not hasattr(self, "machine"):
             return
-        for _ in range(ROUNDS):
-            step = self.next_step()
-            if step is None:
-                break
-            if step == "declare_lost":
-                self.lose("its node is gone")
-                continue
-            self.begin_step(step, LAST_NODE)
-            self.end_step(self.underway.pop(), is_cold=False)
+        self.work(ROUNDS)
         assert self.next_step() is None
         self.what_a_person_stopped_does_not_run()
         # Lost is a rest only for one that cannot come back, or that nobody wants up.
