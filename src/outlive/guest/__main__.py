@@ -5,7 +5,7 @@ import signal
 import sys
 
 from outlive.guest.daemon import Daemon
-from outlive.guest.spawn import limit_resources
+from outlive.guest.limits import limit_processes
 
 _DEFAULTS = {
     "--socket": "/run/outlive/ctl.sock",
@@ -27,7 +27,7 @@ def main() -> None:
         # Not ignored: what is ignored stays ignored in every program that is started.
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: None)
-        limit_resources()
+        limit_processes()
     Daemon(
         options["--socket"],
         egress=options["--egress"],

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import sys
+from collections.abc import Callable
 
 from outlive.guest.loop import Loop
 from outlive.guest.spawn import Program, environment, spawn
@@ -51,14 +52,18 @@ class Identity:
         """Nothing in the guest draws on a generator of its own: what it needs it asks the system for, each time."""
         if not self._owns_machine:
             return
-        try:
-            _write("/dev/urandom", seed)
-            _write("/etc/machine-id", self.machine.rpartition("_")[2][:32])
-            if hostname:
-                _write("/etc/hostname", hostname)
-                socket.sethostname(hostname)
-        except OSError as error:  # a read-only machine keeps what it has
-            sys.stderr.write(f"guest: the identity was not written: {error}\n")
+        steps: list[tuple[str, Callable[[], object]]] = [
+            ("/dev/urandom", lambda: _write("/dev/urandom", seed)),
+            ("/etc/machine-id", lambda: _write("/etc/machine-id", self.machine.rpartition("_")[2][:32])),
+        ]
+        if hostname and hostname != socket.gethostname():
+            steps.append(("/etc/hostname", lambda: _write("/etc/hostname", hostname)))
+            steps.append(("the host name", lambda: socket.sethostname(hostname)))
+        for name, step in steps:
+            try:
+                step()
+            except OSError as error:  # read-only, or without the right to: the machine is of use all the same
+                sys.stderr.write(f"guest: {name} was not set: {error}\n")
 
     def _run_hook(self, why: str) -> None:
         try:

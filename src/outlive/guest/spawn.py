@@ -1,11 +1,10 @@
 """Start a program: which file, as whom, with which environment. A session of its own, no descriptor but three.
 
-Limits that every program inherits (no core files, a bound on processes and descriptors) are set once, on the guest
-itself: so nothing has to run between fork and exec.
+Limits that every program inherits are set once, on the guest itself (`limits.py`): so nothing has to run between fork
+and exec.
 """
 
 import os
-import resource
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,8 +15,6 @@ from outlive.guest.users import User, acting_as
 PROXY = "http://127.0.0.1:3128"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DIRECT = "localhost,127.0.0.1,::1"
-_PROCESS_LIMIT = 4096
-_DESCRIPTOR_LIMIT = 65536
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
 
 
@@ -26,17 +23,6 @@ class Program(NamedTuple):
     env: Mapping[str, str]
     cwd: str
     user: User
-
-
-def limit_resources() -> None:
-    for which, wanted in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NPROC, _PROCESS_LIMIT),
-        (resource.RLIMIT_NOFILE, _DESCRIPTOR_LIMIT),
-    ):
-        highest = resource.getrlimit(which)[1]
-        value = wanted if highest == resource.RLIM_INFINITY else min(wanted, highest)
-        resource.setrlimit(which, (value, value))
 
 
 def shell() -> str:
@@ -50,7 +36,7 @@ def environment(user: User, *layers: Mapping[str, str]) -> dict[str, str]:
         "HOME": user.home,
         "USER": user.name,
         "LOGNAME": user.name,
-        "SHELL": shell(),
+        "SHELL": user.shell,
         "LANG": "C.UTF-8",
         "TERM": "dumb",
     }

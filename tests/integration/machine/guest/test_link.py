@@ -186,7 +186,12 @@ async def test_the_relay_keeps_a_half_close_and_every_byte(
 
 def talk(port: int, sent: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-        writer = threading.Thread(target=lambda: (client.sendall(sent), client.shutdown(socket.SHUT_WR)))
+
+        def write() -> None:
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+
+        writer = threading.Thread(target=write)
         writer.start()
         got = b""
         while data := client.recv(65536):
