@@ -5,6 +5,7 @@ file beside this one. Finding and reading each on its own would take a sandbox l
 What is not in there is found in the usual way.
 """
 
+import gc
 import marshal
 import sys
 from _frozen_importlib import ModuleSpec
@@ -54,9 +55,15 @@ class Bundle:
 
 def start() -> "CodeType":
     with open(BUNDLE, "rb") as file:
-        bundle = Bundle(*marshal.loads(file.read()))  # noqa: S302
+        sources, extensions, first = marshal.loads(file.read())  # noqa: S302
+    bundle = Bundle(sources, extensions)
     sys.meta_path.insert(2, bundle)  # after what is built in and frozen
     sys.path.insert(0, f"{PLACE}/app")
+    gc.disable()  # none of what the modules make is garbage
+    for name in first:
+        __import__(name)
+    gc.freeze()
+    gc.enable()
     globals()["__package__"] = "outlive.guest"
     globals()["__file__"] = bundle.sources[MAIN][1]
     return bundle.code(MAIN)

@@ -47,23 +47,29 @@ def write_bundle(tree: Path, start: tuple[str, ...]) -> None:
         path = Path(found.file)
         place = f"{PLACE}/{path.relative_to(tree)}"
         if path.suffix == ".py":
-            code = compile(path.read_bytes(), place, "exec", dont_inherit=True, optimize=0)
+            is_ours = found.name.startswith("outlive")  # of the others, neither asserts nor docstrings are needed
+            code = compile(path.read_bytes(), place, "exec", dont_inherit=True, optimize=0 if is_ours else 2)
             sources[found.name] = (found.is_package, place, marshal.dumps(code))
         else:
             extensions[found.name] = place
-    (tree / "bundle").write_bytes(marshal.dumps((sources, extensions)))
+    first = sorted(_imports_of(Path(main.file)) & sources.keys())
+    (tree / "bundle").write_bytes(marshal.dumps((sources, extensions, first)))
 
 
 def _imported(guest: Path) -> set[str]:
     """The guest's own modules but the one that runs it, and all that any of them imports, early or late."""
     names = {f"outlive.guest.{path.stem}" for path in guest.glob("*.py") if not path.stem.startswith("__")}
-    for path in guest.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names.add(node.module)
-    return names | {"outlive.guest"}
+    return names.union({"outlive.guest"}, *map(_imports_of, guest.glob("*.py")))
+
+
+def _imports_of(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return names
 
 
 def _look(start: tuple[str, ...], app: Path, names: list[str]) -> list[_Found]:
