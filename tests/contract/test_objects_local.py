@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -135,6 +136,21 @@ async def test_a_file_that_was_being_written_is_not_shown(tmp_path: Path) -> Non
     (tmp_path / "a" / "c#12345").write_bytes(b"half of i")
     assert [found.key async for found in objects.list()] == ["a/b"]
     assert not await objects.exists("a/c")
+
+
+async def test_what_dead_writers_left_is_discarded_and_what_goes_on_is_not(tmp_path: Path) -> None:
+    objects = open_objects(tmp_path)
+    await objects.put_new("a/b", b"x")
+    for name in ("a/b#12345", "a/deeper/c#1", "a/d#2", "other/e#3", "a/f#no"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"half of i")
+        if name != "a/d#2":
+            os.utime(tmp_path / name, (1_000, 1_000))
+    assert await objects.discard_unfinished("a", datetime.fromtimestamp(2_000, UTC)) == 2
+    assert set(os.listdir(tmp_path / "a")) == {"b", "d#2", "f#no", "deeper"}
+    assert os.listdir(tmp_path / "a" / "deeper") == []
+    assert os.listdir(tmp_path / "other") == ["e#3"]
+    assert await objects.discard_unfinished("none", datetime.fromtimestamp(2_000, UTC)) == 0
 
 
 async def test_a_folder_that_is_gone_is_unavailable(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ Rule 4: a key is a plain relative path of safe characters, so none can leave the
 
 Local disk is laid out as obstore has it (the key is the path), and obstore reads, lists and deletes there. It cannot
 write there: it names a file before its content is flushed. Files that were being written when the process died stay as
-`<key>#<digits>`; no call shows them.
+`<key>#<digits>`; no call shows them, and `discard_unfinished` removes them.
 """
 
 import errno
@@ -17,7 +17,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -48,6 +48,7 @@ LIST_CHUNK = 1_000
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # no leading dot: neither `..` nor hidden files
 _KEY_LIMIT = 900  # S3 takes 1,024 bytes, its prefix included
+_STAGED = re.compile(r"#[0-9]+$")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 _CLIENT: "ClientConfig" = {"timeout": timedelta(seconds=25), "connect_timeout": timedelta(seconds=5)}
 _RETRY: "RetryConfig" = {
@@ -136,6 +137,15 @@ class ObjectStore:
             if self._local is not None:
                 await self._local.flush_directory(key)
 
+    async def discard_unfinished(self, prefix: str, before: datetime) -> int:
+        """Remove what writers left that died below the folder `prefix`, last written to `before` then: give a moment
+        that no write still going on has begun before. S3 has none. Returns how many."""
+        _check_key(prefix)
+        if self._local is None:
+            return 0
+        with self._calling(prefix):
+            return await self._local.discard_unfinished(prefix, before.timestamp())
+
     async def check(self) -> None:
         """Raise what is wrong with the place itself: no such bucket, bad credentials, nobody there."""
         with self._calling(""):
@@ -171,6 +181,16 @@ class LocalWriter:
     async def flush_directory(self, key: str) -> None:
         await self._in_thread(lambda: _flush_directory((self._root / key).parent))
 
+    async def discard_unfinished(self, prefix: str, before: float) -> int:
+        def discard() -> int:
+            found = [path for path in (self._root / prefix).rglob("*#*") if _STAGED.search(path.name)]
+            old = [path for path in found if _written_at(path) < before]
+            for path in old:
+                path.unlink(missing_ok=True)
+            return len(old)
+
+        return await self._in_thread(discard)
+
     async def _in_thread(self, work: Callable[[], T]) -> T:
         # Abandoned at the deadline: a disk that hangs must not hang the caller. What it still does is harmless.
         try:
@@ -199,6 +219,13 @@ class LocalWriter:
         directory.mkdir(mode=0o700, exist_ok=True)
         _flush_directory(directory.parent)
         self._flushed.add(directory)
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:  # its writer has just finished
+        return float("inf")
 
 
 def _write_flushed(path: Path, content: bytes) -> None:

@@ -6,12 +6,13 @@ Invariant 2: memory is bounded: a few packs are under way at a time, whatever th
 """
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import anyio
 
-from outlive.base import CheckpointId, ConflictError, InvalidError, NotFoundError, is_id
+from outlive.base import CheckpointId, Clock, ConflictError, InvalidError, NotFoundError, SystemClock, is_id
 from outlive.machine.checkpoint.abreast import abreast
 from outlive.machine.checkpoint.disk import in_thread
 from outlive.machine.checkpoint.fetching import Fetching, get_checked, missing, read_indexes
@@ -31,6 +32,8 @@ from outlive.machine.checkpoint.saving import Saving
 from outlive.machine.checkpoint.sweeping import Liveness, Swept, plan_sweep
 from outlive.storage.objects import ObjectStore
 
+_LONGEST_WRITE = timedelta(hours=1)  # a write of one object ends within a minute, or is abandoned
+
 
 class Saved(NamedTuple):
     manifest: Manifest
@@ -43,8 +46,9 @@ class Saved(NamedTuple):
 
 
 class CheckpointStore:
-    def __init__(self, objects: ObjectStore, pack_bytes: int = PACK_BYTES) -> None:
+    def __init__(self, objects: ObjectStore, *, pack_bytes: int = PACK_BYTES, clock: Clock | None = None) -> None:
         self._objects = objects
+        self._clock = clock or SystemClock()
         self._pack_bytes = pack_bytes
         self._threads = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
 
@@ -132,6 +136,7 @@ class CheckpointStore:
         await abreast(sorted(living.kept), read)
         doomed = plan_sweep(listed, living, frozenset(needed))
         await abreast(doomed, self._objects.delete)
+        await self._objects.discard_unfinished(FOLDER, self._clock.now() - _LONGEST_WRITE)
         return Swept(len(doomed), sum(listed[key] for key in doomed))
 
     async def _known(self, parent: Manifest | None) -> Known:
