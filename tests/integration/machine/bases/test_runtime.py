@@ -132,3 +132,6 @@ def test_the_guest_itself_starts_and_can_import_all_of_itself(runtimes: Path, tm
     ended = run_in_sandbox(tmp_path, empty, real, [*real.argv[:-1], "-c", program])
     assert (ended.code, ended.out.strip()) == (0, f"all {len(modules)}"), ended.err
     assert modules
+    refused = run_in_sandbox(tmp_path, empty, real, [*real.argv, "--no-such-option=1"])
+    assert refused.code != 0
+    assert "no-such-option" in refused.err, "its own first lines ran"

@@ -6,10 +6,11 @@ what they have.
 
 import os
 import re
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -23,6 +24,7 @@ PACKAGES = (
     *("python3", "python3-venv", "unzip", "vim-tiny", "xz-utils", "zstd"),
 )
 _WITHIN_S = 1_800.0
+_STOP_WITHIN_S = 20.0
 _LAST_LINES = 15
 # Kept out of the tree: nobody reads manuals in there, and they are a tenth of it. Licences stay.
 _DPKG_OPTIONS = (
@@ -132,7 +134,7 @@ def _running(argv: list[str]) -> Iterator[tuple["subprocess.Popen[str]", threadi
 
         def end() -> None:
             is_late.set()
-            process.terminate()  # it takes its own children along, and unmounts
+            os.killpg(process.pid, signal.SIGKILL)  # its mounts are in a namespace of its own, and go with it
 
         timer = threading.Timer(_WITHIN_S, end)
         timer.daemon = True
@@ -141,6 +143,10 @@ def _running(argv: list[str]) -> Iterator[tuple["subprocess.Popen[str]", threadi
             yield process, is_late
         except BaseException:
             process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_WITHIN_S)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             raise
         finally:
             timer.cancel()
