@@ -32,6 +32,7 @@ NOW = datetime(2031, 1, 1, tzinfo=UTC)
 NODES = (NodeId("node_a"), NodeId("node_b"), NodeId("node_c"))
 LAST_NODE = NODES[-1]  # is never gone
 ROUNDS = 12
+VERBS: list[Verb] = [verb for verb in get_args(Verb) if verb != "delete"]
 
 
 class Underway(NamedTuple):
@@ -59,19 +60,20 @@ class Life(RuleBasedStateMachine):
 
     # ── people ──
 
-    @rule(verb=st.sampled_from([verb for verb in get_args(Verb) if verb != "delete"]))
-    def ask(self, verb: Verb) -> None:
+    @rule(verb=st.sampled_from(VERBS), rounds=st.integers(0, 3))
+    def ask(self, verb: Verb, rounds: int) -> None:
         try:
             self.apply(lifecycle.ask(self.machine, verb, NOW))
         except OutliveError:
             return
         if verb == "resume":
             self.is_stopped = False
+        self.work(rounds)
 
-    @precondition(lambda self: self.checkpoints > 2)  # a life of some length first
+    @precondition(lambda self: self.checkpoints > 2 and self.machine.state != "deleted")  # a life of some length first
     @rule()
     def delete(self) -> None:
-        self.ask("delete")
+        self.apply(lifecycle.ask(self.machine, "delete", NOW))
 
     # ── nodes and workers ──
 
@@ -129,12 +131,8 @@ class Life(RuleBasedStateMachine):
             self.apply(lifecycle.give_up(self.machine, step.step, NOW, reason="why"))
 
     @rule(node=st.sampled_from(NODES[:-1]))
-    def node_goes(self, node: NodeId) -> None:
-        self.gone.add(node)
-
-    @rule(node=st.sampled_from(NODES))
-    def node_comes_back(self, node: NodeId) -> None:
-        self.gone.discard(node)
+    def node_goes_or_comes_back(self, node: NodeId) -> None:
+        self.gone ^= {node}
 
     @rule()
     def sandbox_dies(self) -> None:
