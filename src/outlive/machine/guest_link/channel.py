@@ -7,12 +7,11 @@ it is told `machine.guest_away`, at once.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import anyio
-import anyio.abc
 
 from outlive.base import DeadlineError, ExhaustedError, OutliveError, UnavailableError
 from outlive.guest.wire import (
@@ -30,6 +29,7 @@ from outlive.guest.wire import (
     read_words,
 )
 from outlive.machine.guest_link.answers import open_answer
+from outlive.machine.guest_link.connection import Connection
 from outlive.machine.guest_link.stream import GuestStream
 
 CALL_S = 10.0  # for an answer, unless the caller says
@@ -73,7 +73,7 @@ class Asked:
 
 
 class Channel:
-    def __init__(self, connection: anyio.abc.ByteStream, decoder: Decoder) -> None:
+    def __init__(self, connection: Connection, decoder: Decoder) -> None:
         self._connection = connection
         self._decoder = decoder
         self._asked: dict[int, Asked] = {}
@@ -87,18 +87,16 @@ class Channel:
 
     # Life
 
-    async def run(self, early: Iterable[Frame] = ()) -> None:
-        """Serve until the connection ends. Never raises for anything the guest does."""
+    async def run(self) -> None:
+        """Serve until the connection ends, which whoever made it closes. Never raises for what the guest does."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._write)
-                tasks.start_soon(self._read, list(early))
+                tasks.start_soon(self._read)
                 await self._gone.wait()
                 tasks.cancel_scope.cancel()
         finally:
             self.close("the connection was closed")
-            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-                await anyio.aclose_forcefully(self._connection)
 
     def close(self, why: str) -> None:
         if self.away is not None:
@@ -166,7 +164,7 @@ class Channel:
                 except TimeoutError:
                     self.close(f"it did not read for {WRITE_DEADLINE_S:g} s")
                     return
-                except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                except OSError:
                     self.close("the connection broke")
                     return
 
@@ -237,18 +235,20 @@ class Channel:
 
     # In
 
-    async def _read(self, early: list[Frame]) -> None:
-        frames = early
+    async def _read(self) -> None:
+        frames: list[Frame] = []
         try:
             while True:
                 for frame in frames:
                     self._take(frame)
-                frames = self._decoder.feed(await self._connection.receive(4 * PAYLOAD_LIMIT))
+                data = await self._connection.receive()
+                if not data:
+                    self.close("it hung up")
+                    return
+                frames = self._decoder.feed(data)
         except WireError as error:
             self.accuse(error)
-        except anyio.EndOfStream:
-            self.close("it hung up")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+        except OSError:
             self.close("the connection broke")
 
     def _take(self, frame: Frame) -> None:
@@ -276,10 +276,11 @@ class Channel:
                 raise WireError(f"a {frame.kind.name} from a guest")
 
     def _take_answer(self, frame: Frame) -> None:
-        asked = self._asked.pop(frame.id, None)
+        asked = self._asked.get(frame.id)
         if asked is None:
             raise WireError("an answer that nobody asked for")
         outcome = open_answer(read_words(frame.payload))
+        del self._asked[frame.id]
         if isinstance(outcome, OutliveError):
             for stream in asked.streams:
                 self._streams.pop(stream.id, None)

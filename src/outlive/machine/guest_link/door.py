@@ -20,6 +20,7 @@ from outlive.base import DeadlineError, MachineId, OutliveError, UnavailableErro
 from outlive.guest.wire import VERSION, Decoder, Frame, Kind, WireError, Words, encode_words, read_words
 from outlive.machine.guest_link import answers
 from outlive.machine.guest_link.channel import Channel
+from outlive.machine.guest_link.connection import Connection
 from outlive.machine.guest_link.facts import Quiesced
 from outlive.machine.guest_link.guest import Guest, Hello
 
@@ -117,23 +118,21 @@ class GuestDoor:
                     self._tasks.start_soon(self._receive, accepted)
 
     async def _receive(self, accepted: socket.socket) -> None:
+        connection = Connection(accepted)
         try:
-            connection = await anyio.abc.UNIXSocketStream.from_socket(accepted)
-            async with connection:
-                await self._greet(connection)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError):
-            pass
+            await self._greet(connection)
         finally:
+            connection.close()
             self._is_taken = False
 
-    async def _greet(self, connection: anyio.abc.ByteStream) -> None:
+    async def _greet(self, connection: Connection) -> None:
         decoder = Decoder()
         try:
             with anyio.fail_after(HELLO_S):
                 hello = self._read_hello(await _first_frame(connection, decoder))
                 await connection.send(encode_words(Kind.WELCOME, 0, self._words()))
-        except (WireError, TimeoutError) as error:
-            _log.warning("A guest was turned away: %s.", error or "it said nothing")
+        except (WireError, TimeoutError, OSError) as error:
+            _log.warning("A guest was turned away: %s.", str(error) or "it said nothing")
             return
         channel = Channel(connection, decoder)
         self._guest = Guest(channel, hello)
@@ -174,9 +173,12 @@ class GuestDoor:
         return hello
 
 
-async def _first_frame(connection: anyio.abc.ByteStream, decoder: Decoder) -> Frame:
+async def _first_frame(connection: Connection, decoder: Decoder) -> Frame:
     while True:
-        frames = decoder.feed(await connection.receive())
+        data = await connection.receive()
+        if not data:
+            raise WireError("it hung up")
+        frames = decoder.feed(data)
         if len(frames) > _HELLO_FRAMES:
             raise WireError("more than a HELLO")
         if frames:

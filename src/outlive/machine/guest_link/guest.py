@@ -151,6 +151,8 @@ class Guest:
             try:
                 said = await channel.answer_of(asked, verb, timeout_s)
                 held, is_new, places = self._channel.read(said, _read_joined)
+                if held.effect != words["effect"] or not _is_place_right(held, places, is_new=is_new):
+                    raise channel.accuse(WireError("another command than was asked for"))
             except BaseException:
                 for stream in streams.values():
                     stream.reset()
@@ -246,6 +248,12 @@ def _read_joined(words: Words) -> tuple[HeldEffect, bool, tuple[int, int, int]]:
         answers.count(words, "stdin_at") if "stdin_at" in words else 0,
     )
     return answers.read_held(words), answers.flag(words, "is_new"), places
+
+
+def _is_place_right(held: HeldEffect, places: tuple[int, int, int], *, is_new: bool) -> bool:
+    if is_new:
+        return places == (0, 0, 0)
+    return places[0] <= held.stdout_size and places[1] <= held.stderr_size
 
 
 def _read_page(words: Words) -> tuple[list[HeldEffect], bool]:

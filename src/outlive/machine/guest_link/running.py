@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import anyio
 
 from outlive.base import EffectId, ExhaustedError
-from outlive.guest.wire import Words
+from outlive.guest.wire import WireError, Words
 from outlive.machine.command import Chunk, Exit, HeldEffect, Pipe
 from outlive.machine.guest_link.answers import read_exit
 from outlive.machine.guest_link.channel import Asked, Channel
@@ -74,7 +74,14 @@ class RunningCommand:
             words = await self._exit_asked.answer()
         else:
             words = await self._channel.answer_of(self._exit_asked, "wait", timeout_s)
-        return self._channel.read(words, read_exit)
+        return self._channel.read(words, self._read_exit)
+
+    def _read_exit(self, words: Words) -> Exit:
+        found = read_exit(words)
+        is_all = all(stream.is_at_end and stream.lost is None for stream in self._streams.values())
+        if is_all and self.offsets != {"stdout": found.stdout_size, "stderr": found.stderr_size}:
+            raise WireError("an exit with other sizes than what came")
+        return found
 
     async def acknowledge(self, timeout_s: float = 10.0) -> None:
         """All chunks that were given out so far are safe: the guest may let go of them."""
