@@ -64,15 +64,18 @@ class Usage(NamedTuple):
 class Sandboxes(Protocol):
     async def prepare(self, plan: SandboxPlan) -> Sandbox:
         """Directories, disk, bundle. Nothing runs and no overlay is mounted yet: `upper_path` is not there, so that a
-        checkpoint can be fetched into it; `start` and `restore` make it if it is missing, and mount."""
+        checkpoint can be fetched into it; `start` and `restore` make it if it is missing, and mount. One that was
+        prepared and never started is made anew, empty; `sandbox.exists` (conflict) if it was started."""
         ...
 
     async def start(self, sandbox: Sandbox) -> None:
-        """Boot it: PID 1 runs when this returns, and its limits were read back."""
+        """Boot it: PID 1 runs when this returns, and its limits were read back. `sandbox.dead` (conflict): it has
+        lived. `sandbox.not_started` (broken): its first program cannot be run; it is as prepared."""
         ...
 
     async def restore(self, sandbox: Sandbox) -> None:
-        """Start it from the memory at `image_path`. `sandbox.memory` (broken) if that cannot be."""
+        """Start it from the memory at `image_path`. `sandbox.memory` (broken) if that cannot be: it is as prepared
+        then, and may be booted with `start` instead."""
         ...
 
     async def pause(self, sandbox: Sandbox) -> None:

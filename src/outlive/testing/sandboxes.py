@@ -87,6 +87,7 @@ class SandboxesContract:
     async def test_a_machine_runs_on_its_base_and_what_it_writes_stays_its_own(self, trial: Trial) -> None:
         sandbox = await trial.sandboxes.prepare(trial.plan())
         assert await trial.sandboxes.state(sandbox) == "prepared"
+        sandbox.upper_path.mkdir()
         (sandbox.upper_path / "filled").write_text("before the start")
         await trial.sandboxes.start(sandbox)
         assert await trial.sandboxes.state(sandbox) == "running"
@@ -107,16 +108,17 @@ class SandboxesContract:
     async def test_every_call_may_be_repeated(self, trial: Trial) -> None:
         plan, sandboxes = trial.plan(), trial.sandboxes
         sandbox = await sandboxes.prepare(plan)
-        (sandbox.upper_path / "kept").touch()
+        sandbox.upper_path.mkdir()
+        (sandbox.upper_path / "half of it").touch()
         assert await sandboxes.prepare(plan) == sandbox
-        assert (sandbox.upper_path / "kept").exists()
+        assert not sandbox.upper_path.exists(), "what was filled in half is not found again"
         await sandboxes.start(sandbox)
         await trial.ask(sandbox, "mark = 5")
         await sandboxes.start(sandbox)
-        await sandboxes.prepare(plan)
+        with pytest.raises(ConflictError) as raised:
+            await sandboxes.prepare(plan)
+        assert raised.value.code == "sandbox.exists"
         assert await trial.ask(sandbox, "print(mark)") == "5", "it is the same one, not started again"
-        with pytest.raises(ConflictError):
-            await sandboxes.prepare(plan._replace(hostname="other"))
         await trial.hush(sandbox)
         for call in (sandboxes.pause, sandboxes.save_memory, sandboxes.resume, sandboxes.freeze, sandboxes.thaw):
             await call(sandbox)

@@ -45,7 +45,6 @@ def test_a_record_is_read_as_it_was_written() -> None:
             "machine": "mach_" + "0" * 32,
             "generation": 7,
             "limits": Limits(cpus=0.3),
-            "plan": "digest",
             "phase": "started",
             "layers": ["/a", "/b"],
             "processes": [{"pid": 1, "started": 2, "boot": "b"}],

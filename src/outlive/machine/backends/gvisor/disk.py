@@ -43,15 +43,13 @@ def check_plain(path: Path) -> None:
 
 
 async def make_disk(path: Path, size_mib: int, *, blanks: Path) -> None:
-    """`path`/disk.img, mounted at `path`/disk, with an empty upper in it. `blanks`: where empty disks are kept."""
+    """`path`/disk.img, mounted at `path`/disk, empty. `blanks`: where empty disks are kept."""
     image, place = path / "disk.img", path / "disk"
     output = path / "logs" / "disk.log"
     await _make_image(image, size_mib, blanks, output)
     place.mkdir()
     mount = ["mount", "-n", "-t", "ext4", "-o", _DISK_OPTIONS, str(image), str(place)]
     await check_command(mount, output=output, deadline_s=_DEADLINE_S)
-    (place / "upper").mkdir(mode=0o755)
-    (place / "work").mkdir(mode=0o700)
 
 
 async def mount_root(path: Path, layers: Sequence[str]) -> None:
@@ -60,7 +58,7 @@ async def mount_root(path: Path, layers: Sequence[str]) -> None:
     root.mkdir(exist_ok=True)
     if root.is_mount():
         return
-    await anyio.to_thread.run_sync(_renew, disk / "work")
+    await anyio.to_thread.run_sync(_make_upper_and_work, disk)
     options = f"{_OVERLAY_OPTIONS},lowerdir={':'.join(layers)},upperdir={disk}/upper,workdir={disk}/work"
     mount = ["mount", "-n", "-t", "overlay", "-o", options, "overlay", str(root)]
     await check_command(mount, output=path / "logs" / "root.log", deadline_s=_DEADLINE_S)
@@ -155,7 +153,10 @@ def _make_sparse(file: Path, size: int) -> None:
         opened.truncate(size)
 
 
-def _renew(folder: Path) -> None:
-    """overlayfs refuses a work folder that a volatile mount used before."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+def _make_upper_and_work(disk: Path) -> None:
+    if not (disk / "upper").exists():
+        (disk / "upper").mkdir()
+        (disk / "upper").chmod(0o755)  # the "/" of the machine, whatever the umask is here
+    # overlayfs refuses a work folder that a volatile mount used before.
+    shutil.rmtree(disk / "work", ignore_errors=True)
+    (disk / "work").mkdir(mode=0o700, exist_ok=True)

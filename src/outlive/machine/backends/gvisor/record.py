@@ -34,7 +34,6 @@ class SandboxRecord(BaseModel):
     machine: str
     generation: int
     limits: Limits
-    plan: str  # digest of the plan: the same call again is told from another one
     phase: Phase
     layers: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()

@@ -17,7 +17,6 @@ Rule 3: paths of unix sockets end at 107 bytes. Whoever binds one in `host_path`
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -78,25 +77,21 @@ class GvisorSandboxes:
     async def prepare(self, plan: SandboxPlan) -> Sandbox:
         check_plan(plan)
         sandbox = self._sandbox(plan.machine, plan.generation, plan.limits)
-        found = _read(sandbox)
-        if found is not None and found.phase != "making":
-            if found.plan == _digest(plan) and await self.state(sandbox) != "dead":
-                return sandbox
-            raise ConflictError(
-                "sandbox.exists", f"{_name(sandbox)} is there and is not what is asked for: destroy it."
-            )
-        await self._remove(sandbox)
+        if _phase(sandbox) in ("starting", "started"):
+            raise ConflictError("sandbox.exists", f"{_name(sandbox)} has been started: destroy it first.")
+        if sandbox.path.exists():
+            # What never ran is made anew: nobody knows how far the filling of it had come.
+            await self.destroy(sandbox)
         _make_folder(sandbox.path)
         record = SandboxRecord(
             machine=plan.machine,
             generation=plan.generation,
             limits=plan.limits,
-            plan=_digest(plan),
             phase="making",
             layers=tuple(str(layer) for layer in plan.layers),
         )
         _write(sandbox, record)
-        for folder in ("bundle", "host", "image", "logs"):
+        for folder in ("bundle", "host", "logs"):
             (sandbox.path / folder).mkdir(mode=0o700)
         await make_disk(sandbox.path, plan.limits.disk_mib, blanks=self._blanks_path)
         bundle = compose_bundle(
@@ -297,11 +292,6 @@ def check_plan(plan: SandboxPlan) -> None:
             raise UnavailableError("sandbox.no_base", f"{str(path)!r}, which the machine is made from, is not there.")
     if not plan.layers or not plan.argv or not 0 <= plan.generation < 1 << 32:
         raise InvalidError("sandbox.plan", "A plan has a layer, a program and a generation of 32 bits.")
-
-
-def _digest(plan: SandboxPlan) -> str:
-    text = json.dumps([str(part) for part in plan])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _name(sandbox: Sandbox) -> str:
