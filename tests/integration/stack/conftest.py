@@ -13,6 +13,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     home = Home(tmp_path / "home")
     yield home
     home.stop()
+    home.end_sandboxes()
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +22,4 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     home.up()
     yield home
     home.stop()
+    home.end_sandboxes()

@@ -14,9 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from eventually import eventually_sync
+from leaks import assert_nothing_left
+from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
 from outlive.processes import proc
 from outlive.processes.stack import stop
+from outlive.wiring.node import cgroup_name
 from outlive.wiring.settings import Home as OutliveHome
 
 COMMAND = [sys.executable, "-m", "outlive"]
@@ -74,6 +79,20 @@ class Home:
         """What `outlive down` does, without the start of a process."""
         return stop(OutliveHome(self.path), grace_s)
 
+    def end_sandboxes(self) -> None:
+        """End what the node left running: sandboxes outlive it."""
+        path = self.path / "node"
+        if not path.exists():
+            return
+        sandboxes = open_gvisor_sandboxes(path, cgroup_name(path))
+
+        async def end_all() -> None:
+            for sandbox in await sandboxes.find_all():
+                await sandboxes.destroy(sandbox)
+
+        anyio.run(end_all)
+        assert_nothing_left(path, cgroup_name(path))
+
     # ── what it left ──
 
     @property
@@ -121,8 +140,18 @@ class Home:
                 "Idempotency-Key": uuid.uuid4().hex,
             },
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            error.add_note(error.read().decode(errors="replace"))  # the problem that says why
+            raise
+
+    def post(self, path: str, body: object = None) -> Any:
+        return self.call("POST", path, {} if body is None else body)
+
+    def get(self, path: str) -> Any:
+        return self.call("GET", path)
 
     def create(self, title: str) -> str:
         return str(self.call("POST", "/v1/conversations", {"title": title})["id"])

@@ -20,7 +20,7 @@ async def test_a_paused_machine_uses_no_cpu_and_refuses_all_but_resume(tmp_path:
         before = (await node.parts.sandboxes.usage(sandbox)).cpu_s
         for verb in ("hibernate", "wake"):
             with pytest.raises(ConflictError, match="paused"):
-                await room.keeper.do(machine.id, verb)  # type: ignore[arg-type]
+                await room.keeper.do(machine.id, verb)
         with pytest.raises(ConflictError, match="paused"):
             await room.exec(machine.id, "true")
         with pytest.raises(ConflictError, match="paused"):
