@@ -1,5 +1,6 @@
 """Which cgroups a host has, and how the files of both versions are read and written: on ordinary files here."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,17 @@ def test_version_2_writes_what_it_reads_back(tmp_path: Path) -> None:
     (one / "cpu.max").write_text("max 100000\n")
     (one / "memory.max").write_text("max\n")
     assert cgroups.read_limits("/outlive/one") == {**HELD, "cpu_us": 0, "memory_bytes": 0}
+
+
+def test_a_machine_weighs_as_many_cpus_as_it_may_use_and_all_of_them_as_many_as_there_are(tmp_path: Path) -> None:
+    CgroupsV2(tmp_path / "v2").create("/outlive/one", LIMITS)
+    CgroupsV1({name: tmp_path / name for name in ("memory", "cpu", "pids", "freezer")}).create("/outlive/one", LIMITS)
+    cores = os.cpu_count() or 1
+    assert (tmp_path / "v2/outlive/one/cpu.weight").read_text() == "150"
+    assert (tmp_path / "v2/outlive/cpu.weight").read_text() == str(100 * cores)
+    assert (tmp_path / "cpu/outlive/one/cpu.shares").read_text() == "1536"
+    assert (tmp_path / "cpu/outlive/cpu.shares").read_text() == str(1024 * cores)
+    assert not (tmp_path / "cpu/cpu.shares").exists()
 
 
 def test_version_2_is_frozen_only_when_the_kernel_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ All functions here block, each for a moment only (the kernel answers them from m
 import contextlib
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -126,6 +126,8 @@ class CgroupsV1:
         _write(self._at("cpu", path) / "cpu.cfs_period_us", CPU_PERIOD_US)
         _write(self._at("cpu", path) / "cpu.cfs_quota_us", wanted["cpu_us"])
         _write(self._at("pids", path) / "pids.max", wanted["threads"])
+        for folder, cpus in _weights(self._trees["cpu"], path, limits):
+            _write(folder / "cpu.shares", max(2, round(1024 * cpus)))
 
     def read_limits(self, path: str) -> Mapping[str, int]:
         period = _number(self._at("cpu", path) / "cpu.cfs_period_us") or CPU_PERIOD_US
@@ -184,6 +186,8 @@ class CgroupsV2:
         _write(folder / "memory.max", wanted["memory_bytes"])
         _write(folder / "cpu.max", f"{wanted['cpu_us']} {CPU_PERIOD_US}")
         _write(folder / "pids.max", wanted["threads"])
+        for weighed, cpus in _weights(self._tree, path, limits):
+            _write(weighed / "cpu.weight", min(10_000, max(1, round(100 * cpus))))
         for optional, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
             if (folder / optional).exists():
                 _write(folder / optional, value)
@@ -222,6 +226,19 @@ class CgroupsV2:
 
     def _at(self, path: str) -> Path:
         return self._tree / path.lstrip("/")
+
+
+def _weights(tree: Path, path: str, limits: Limits) -> Iterator[tuple[Path, float]]:
+    """How many CPUs' worth each folder counts where there are too few: a machine by its limit, all of them as the host.
+
+    A folder left alone counts as one process, however many machines are below it.
+    """
+    folder = tree / path.lstrip("/")
+    yield folder, limits.cpus
+    for parent in folder.parents:
+        if parent == tree:
+            return
+        yield parent, os.cpu_count() or 1
 
 
 def _set_memory(folder: Path, limit: int) -> None:
