@@ -11,8 +11,6 @@ from outlive.base import (
     FencedError,
     MachineId,
     NotFoundError,
-    UnavailableError,
-    new_checkpoint_id,
     new_machine_id,
     new_node_id,
 )
@@ -232,13 +230,3 @@ class CheckpointRecordsContract:
                 frozenset({second, making.id}),
                 frozenset({"pack-2", "pack-3"}),
             )
-
-    async def test_checkpoints_that_are_away_say_so(self, place: StorePlace) -> None:
-        async with records_at(place) as records:
-            machine, node, _ = await a_running_machine(records)
-        async with records_at(place, is_patient=False) as records:
-            async with place.away():
-                with pytest.raises(UnavailableError):
-                    await records.checkpoints.begin(a_checkpoint(machine), node=node)
-            assert await records.checkpoints.list(machine.id) == []
-            assert await is_deleted(records, new_checkpoint_id())

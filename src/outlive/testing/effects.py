@@ -13,7 +13,6 @@ from outlive.base import (
     MachineId,
     NodeId,
     NotFoundError,
-    UnavailableError,
     new_effect_id,
     new_machine_id,
     new_node_id,
@@ -236,12 +235,3 @@ class EffectsContract:
             assert await records.effects.lose(machine.id, above=1, at=LATER, except_ids=[kept.id]) == []
             assert await records.effects.finish(ended(gone)) == expected[3], "lost stays lost"
             assert [each.state for each in await records.effects.list(neighbour.id, after=0, limit=9)] == ["started"]
-
-    async def test_a_journal_that_is_away_says_so(self, place: StorePlace) -> None:
-        async with records_at(place) as records:
-            machine, node, generation = await a_running_machine(records)
-        async with records_at(place, is_patient=False) as records:
-            async with place.away():
-                with pytest.raises(UnavailableError):
-                    await begin(records, machine.id, node, generation)
-            assert (await begin(records, machine.id, node, generation)).effect.n == 1

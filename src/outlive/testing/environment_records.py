@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from outlive.base import BrokenError, ConflictError, NotFoundError, UnavailableError, new_checkpoint_id
+from outlive.base import BrokenError, ConflictError, NotFoundError, new_checkpoint_id
 from outlive.machine.status import Environment
 from outlive.testing.conversations import StorePlace
 from outlive.testing.machine_records import (
@@ -106,12 +106,3 @@ class EnvironmentRecordsContract:
                 "digest", lambda found: found.model_copy(update={"checkpoint": ready})
             )
             assert await records.environments.get("env") == changed
-
-    async def test_environments_that_are_away_say_so(self, place: StorePlace) -> None:
-        async with records_at(place) as records:
-            await records.environments.put(an_environment())
-        async with records_at(place, is_patient=False) as records:
-            async with place.away():
-                with pytest.raises(UnavailableError):
-                    await records.environments.change("digest", one_warmer)
-            assert await records.environments.get("env") == an_environment()

@@ -1,5 +1,6 @@
 """What every store of machines promises: subclass `MachineRecordsContract` and give it a `place` fixture."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -13,6 +14,7 @@ from outlive.base import (
     UnavailableError,
     new_checkpoint_id,
     new_conversation_id,
+    new_effect_id,
     new_machine_id,
     new_node_id,
     new_operation_id,
@@ -27,9 +29,11 @@ from outlive.testing.conversations import StorePlace
 from outlive.testing.machine_records import (
     AT,
     LATER,
+    a_checkpoint,
     a_machine,
     a_ready_checkpoint,
     a_running_machine,
+    an_environment,
     at_once,
     records_at,
 )
@@ -273,12 +277,28 @@ class MachineRecordsContract:
         return {each.id for each in await records.machines.list(MachineFilter(), limit=10)}
 
     async def test_records_that_are_away_say_so(self, place: StorePlace) -> None:
+        """All of them: it is one database."""
         async with records_at(place) as records:
-            made = await records.machines.create(a_machine())
+            made, node, generation = await a_running_machine(records)
+            await records.environments.put(an_environment())
         async with records_at(place, is_patient=False) as records:
+            refused: list[Callable[[], Awaitable[object]]] = [
+                partial(records.machines.change, made.id, count_up),
+                partial(records.machines.claim_warm, "default", claim, operation=new_operation_id()),
+                partial(
+                    records.effects.begin, made.id, new_effect_id(), node=node, generation=generation, digest="d", at=AT
+                ),
+                partial(records.checkpoints.begin, a_checkpoint(made), node=node),
+                partial(records.nodes.forget, node),
+                partial(records.environments.change, "digest", lambda found: found.model_copy(update={"warm": 1})),
+            ]
             async with place.away():
-                with pytest.raises(UnavailableError):
-                    await records.machines.change(made.id, count_up)
+                for call in refused:
+                    with pytest.raises(UnavailableError):
+                        await call()
                 with suppress(UnavailableError):  # what can be read without writing may still be read
                     assert await records.machines.get(made.id) == made
             assert await records.machines.get(made.id) == made
+            assert await records.effects.mark(made.id) == 0
+            assert await records.checkpoints.list(made.id) == []
+            assert await records.environments.get("env") == an_environment()

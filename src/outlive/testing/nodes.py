@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outlive.base import NodeId, NotFoundError, UnavailableError, new_node_id
+from outlive.base import NodeId, NotFoundError, new_node_id
 from outlive.machine.status import Node
 from outlive.testing.conversations import StorePlace
 from outlive.testing.machine_records import AT, records_at
@@ -67,12 +67,3 @@ class NodesContract:
                 await records.nodes.forget(node)
             assert await records.nodes.is_gone(node, margin_s=1_000)
             assert [each.id for each in await records.nodes.list()] == [other]
-
-    async def test_nodes_that_are_away_say_so(self, place: StorePlace) -> None:
-        async with records_at(place) as records:
-            node = await records.nodes.renew(a_node(), lease_s=600)
-        async with records_at(place, is_patient=False) as records:
-            async with place.away():
-                with pytest.raises(UnavailableError):
-                    await records.nodes.renew(node, lease_s=600)
-            assert not await records.nodes.is_gone(node.id, margin_s=0)
