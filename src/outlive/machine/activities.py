@@ -40,7 +40,7 @@ class RecordActivities:
 
     @activity.defn(name=PLAN)
     async def plan(self, task: Task) -> Plan:
-        with _as_failure():
+        with as_failure():
             machine = await self._machines.get(task.machine)
             is_gone = machine.node is not None and await is_replaceable(
                 self._nodes, machine.node, margin_s=self._margin_s
@@ -50,7 +50,7 @@ class RecordActivities:
     @activity.defn(name=FAIL)
     async def fail(self, failure: Failure) -> None:
         now = self._clock.now()
-        with _as_failure():
+        with as_failure():
             await self._machines.change(
                 failure.machine,
                 lambda machine: lifecycle.give_up(machine, failure.step, now, reason=failure.reason),
@@ -58,7 +58,7 @@ class RecordActivities:
 
     @activity.defn(name=STEP_ACTIVITIES["declare_lost"])
     async def declare_lost(self, task: Task) -> None:
-        with _as_failure():
+        with as_failure():
             machine = await self._machines.get(task.machine)
             node = machine.node
             if node is None or not await is_replaceable(self._nodes, node, margin_s=self._margin_s):
@@ -71,7 +71,7 @@ class RecordActivities:
 
     @activity.defn(name=FORGET)
     async def forget(self, task: Task) -> None:
-        with _as_failure():
+        with as_failure():
             await forget_machine(self._machines, self._checkpoints, task.machine, self._clock)
 
 
@@ -139,42 +139,42 @@ class NodeActivities:
 
     @activity.defn(name=STEP_ACTIVITIES["boot"])
     async def boot(self, task: Task) -> None:
-        async with _beating():
+        async with beating():
             await self._steps.boot(task.machine)
 
     @activity.defn(name=STEP_ACTIVITIES["wake"])
     async def wake(self, task: Task) -> None:
-        async with _beating():
+        async with beating():
             await self._steps.wake(task.machine)
 
     @activity.defn(name=STEP_ACTIVITIES["freeze"])
     async def freeze(self, task: Task) -> None:
-        async with _beating():
+        async with beating():
             await self._steps.freeze(task.machine)
 
     @activity.defn(name=STEP_ACTIVITIES["thaw"])
     async def thaw(self, task: Task) -> None:
-        async with _beating():
+        async with beating():
             await self._steps.thaw(task.machine)
 
     @activity.defn(name=STEP_ACTIVITIES["checkpoint"])
     async def checkpoint(self, task: Task) -> None:
-        async with _beating():
+        async with beating():
             await self._steps.checkpoint(task.machine)
 
     @activity.defn(name=STEP_ACTIVITIES["hibernate"])
     async def hibernate(self, task: Task) -> None:
-        async with _beating():
+        async with beating():
             await self._steps.hibernate(task.machine)
 
     @activity.defn(name=STEP_ACTIVITIES["remove"])
     async def remove(self, task: Task) -> None:
-        async with _beating():
+        async with beating():
             await self._steps.remove(task.machine)
 
 
 @asynccontextmanager
-async def _beating() -> AsyncIterator[None]:
+async def beating() -> AsyncIterator[None]:
     """Say that we live while the body runs; its errors leave as Temporal's."""
 
     async def beat() -> None:
@@ -182,7 +182,7 @@ async def _beating() -> AsyncIterator[None]:
             activity.heartbeat()
             await anyio.sleep(_BEAT_S)
 
-    with _as_failure():
+    with as_failure():
         async with anyio.create_task_group() as group:
             group.start_soon(beat)
             yield
@@ -190,7 +190,7 @@ async def _beating() -> AsyncIterator[None]:
 
 
 @contextmanager
-def _as_failure() -> Iterator[None]:
+def as_failure() -> Iterator[None]:
     """What went wrong, as Temporal carries it. A task group wraps the one error of its body: it is taken out."""
     try:
         yield

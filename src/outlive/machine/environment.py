@@ -29,6 +29,7 @@ from outlive.base import InvalidError
 from outlive.machine.spec import Limits, MachineSpec, User
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_NAME = "default"
 STEP_LIMIT = 64
@@ -56,6 +57,8 @@ class EnvironmentDefinition(BaseModel):
             raise ValueError(
                 "a name has 1 to 64 of a-z, 0-9, '.', '_', '-', and begins and ends with a letter or digit"
             )
+        if _DIGEST.fullmatch(name):
+            raise ValueError("a name does not look like a digest")
         return name
 
     @field_validator("env")
