@@ -40,6 +40,9 @@ def test_every_error_of_ours_has_one_of_the_kinds() -> None:
 
 
 def test_no_module_defines_a_root_of_its_own() -> None:
-    """Outside of `base/errors.py` an exception derives from a kind, or is private to its module."""
-    errors = _exceptions_of_ours()
+    """Outside of `base/errors.py` an exception derives from a kind, or is private to its module.
+
+    The guest runs in a machine and knows nothing of the tree: its errors are words on the wire, or a broken wire.
+    """
+    errors = {error for error in _exceptions_of_ours() if not error.__module__.startswith("outlive.guest.")}
     assert [e for e in errors if not issubclass(e, OutliveError) and not e.__name__.startswith("_")] == []

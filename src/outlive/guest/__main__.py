@@ -37,4 +37,5 @@ def main() -> None:
     ).run()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from outlive.guest.refusal import RefusalError
 
 AGENT = "agent"
-_FALLBACK = {AGENT: (1000, 1000, "/home/agent"), "root": (0, 0, "/root")}
+_HOMES = "/home"
+_FALLBACK = {AGENT: (1000, 1000, f"{_HOMES}/{AGENT}"), "root": (0, 0, "/root")}
 
 
 class User(NamedTuple):

@@ -11,14 +11,14 @@ from outlive.guest.users import User, Users
 @pytest.fixture
 def users(tmp_path: Path) -> Users:
     (tmp_path / "passwd").write_text(
-        "root:x:0:0:root:/root:/bin/bash\nbroken\nann:x:1001:1001::/home/ann:/bin/zsh\nodd:x:no:1::/:\n"
+        "root:x:0:0:root:/root:/bin/bash\nbroken\nann:x:1001:1001::/srv/ann:/bin/zsh\nodd:x:no:1::/:\n"
     )
     (tmp_path / "group").write_text("ann:x:1001:\ndocker:x:50:bob,ann\nsudo:x:27:bob\n")
     return Users(str(tmp_path / "passwd"), str(tmp_path / "group"))
 
 
 def test_a_user_is_found_by_name_and_by_number_with_all_groups(users: Users) -> None:
-    ann = User("ann", 1001, 1001, (1001, 50), "/home/ann", "/bin/zsh")
+    ann = User("ann", 1001, 1001, (1001, 50), "/srv/ann", "/bin/zsh")
     assert users.find("ann") == users.find("1001") == ann
 
 
