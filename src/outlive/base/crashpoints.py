@@ -1,7 +1,9 @@
 """Named places where a test may kill the process, as a power cut would: no cleanup, no last word.
 
 A point does nothing unless the environment arms it: `OUTLIVE_CRASH_AT=log.before_commit` kills at the first visit,
-`log.before_commit:3` at the third. Each point has a crash test (`tests/style/test_crashpoints.py` counts them).
+`log.before_commit:3` at the third. For processes that are started again with the same environment there is
+`OUTLIVE_CRASH_FOLDER`: a file there that is named like a point kills once; whoever dies of it has removed it. Each
+point has a crash test (`tests/style/test_crashpoints.py` counts them).
 """
 
 import os
@@ -41,15 +43,22 @@ class CrashPoint(StrEnum):
 
 
 _VARIABLE = "OUTLIVE_CRASH_AT"
+_FOLDER_VARIABLE = "OUTLIVE_CRASH_FOLDER"
 _armed, _, _count = os.environ.get(_VARIABLE, "").partition(":")
 _visits_left = int(_count or 1)
+_folder = os.environ.get(_FOLDER_VARIABLE)
 
 
 def reach(point: CrashPoint) -> None:
     """Die here if this point is armed."""
     global _visits_left
-    if point != _armed:
-        return
-    _visits_left -= 1
-    if _visits_left <= 0:
+    if point == _armed:
+        _visits_left -= 1
+        if _visits_left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    if _folder is not None:
+        try:
+            os.unlink(f"{_folder}/{point}")
+        except FileNotFoundError:
+            return
         os.kill(os.getpid(), signal.SIGKILL)

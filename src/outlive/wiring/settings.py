@@ -39,7 +39,7 @@ from outlive.wiring.sections import (
 
 PREFIX = "OUTLIVE_"
 CONFIG_VARIABLE = "OUTLIVE_CONFIG"
-_NO_SECTIONS = frozenset({"HOME", "CONFIG", "URL", "TOKEN", "CRASH_AT"})  # all other variables are of a section
+_NO_SECTIONS = frozenset({"HOME", "CONFIG", "URL", "TOKEN", "CRASH_AT", "CRASH_FOLDER"})  # all others are of a section
 DEFAULT_HOME = Path("~/.outlive")
 
 Tree = Mapping[str, object]

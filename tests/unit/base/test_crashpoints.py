@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,17 @@ def test_an_armed_point_kills_at_its_visit_without_a_last_word(armed: str, visit
     code, lines = run(armed)
     assert code == -signal.SIGKILL
     assert lines == [str(number) for number in range(1, visit)]
+
+
+def test_a_file_in_the_folder_kills_once_whoever_comes_there_first(tmp_path: Path) -> None:
+    (tmp_path / "log.before_commit").touch()
+    environment = {**os.environ, "OUTLIVE_CRASH_FOLDER": str(tmp_path)}
+    runs = [
+        subprocess.run([sys.executable, "-c", _VISITS], env=environment, capture_output=True, text=True, timeout=30)
+        for _ in range(2)
+    ]
+    assert [run.returncode for run in runs] == [-signal.SIGKILL, 0]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_names_of_points_are_two_words_and_none_comes_twice() -> None:

@@ -22,6 +22,11 @@ MAKERS: dict[str, Callable[[], str]] = {
     "eff": ids.new_effect_id,
     "prin": ids.new_principal_id,
     "op": ids.new_operation_id,
+    "mach": ids.new_machine_id,
+    "ckpt": ids.new_checkpoint_id,
+    "env": ids.new_environment_id,
+    "node": ids.new_node_id,
+    "term": ids.new_terminal_id,
 }
 
 

@@ -147,7 +147,7 @@ def test_a_variable_of_no_section_is_named(monkeypatch: pytest.MonkeyPatch, name
 
 
 def test_variables_that_are_read_elsewhere_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("URL", "TOKEN", "CRASH_AT"):
+    for name in ("URL", "TOKEN", "CRASH_AT", "CRASH_FOLDER"):
         monkeypatch.setenv(f"OUTLIVE_{name}", "x")
     read_settings()
 
