@@ -10,7 +10,10 @@ from outlive.client.client import AsyncClient
 from outlive.client.conversations import AsyncConversation, AsyncConversations
 from outlive.client.endpoint import Endpoint, find_endpoint
 from outlive.client.following import Following
+from outlive.client.machine_wire import ExecResult, FileFacts, MachineFacts, Piece
+from outlive.client.machines import AsyncMachine, AsyncMachines
 from outlive.client.sync import Client, Conversation, Conversations
+from outlive.client.sync_machines import Machine, Machines
 from outlive.client.view import View
 from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
 
@@ -18,13 +21,21 @@ __all__ = [
     "AsyncClient",
     "AsyncConversation",
     "AsyncConversations",
+    "AsyncMachine",
+    "AsyncMachines",
     "Client",
     "Conversation",
     "ConversationFacts",
     "Conversations",
     "Endpoint",
     "Event",
+    "ExecResult",
+    "FileFacts",
     "Following",
+    "Machine",
+    "MachineFacts",
+    "Machines",
+    "Piece",
     "Sent",
     "Transcript",
     "View",

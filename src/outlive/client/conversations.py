@@ -7,6 +7,7 @@ from typing import Any
 from outlive.base import NotFoundError, is_id
 from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
+from outlive.client.machines import AsyncMachine, AsyncMachines
 from outlive.client.transport import Params, Transport
 from outlive.client.wire import (
     ConversationFacts,
@@ -108,6 +109,13 @@ class AsyncConversation(ConversationShown):
         """Hide it from lists. It stays readable and takes no new messages."""
         await self._transport.call("DELETE", f"/conversations/{self.id}")
         await self.refresh()
+
+    async def machine(self) -> AsyncMachine:
+        """The machine that it works in. `not_found` while it has none."""
+        await self.refresh()
+        if self.machine_id is None:
+            raise NotFoundError("conversation.no_machine", f"Conversation {self.id!r} has no machine yet.")
+        return await AsyncMachines(self._transport).get(self.machine_id)
 
 
 Found = list[AsyncConversation]  # `list` is also a method here

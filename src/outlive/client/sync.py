@@ -4,58 +4,18 @@ Rule 1: nothing is decided here; every method runs its async twin.
 Rule 2: a call that is interrupted (Ctrl-C) is cancelled on the loop as well: nothing goes on behind the caller's back.
 """
 
-import threading
-import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-
-from outlive.base import ConflictError
 from outlive.client.client import AsyncClient
 from outlive.client.conversations import LIST_LIMIT, AsyncConversation, AsyncConversations
 from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
+from outlive.client.loop import Loop
+from outlive.client.sync_machines import Machine, Machines
 from outlive.client.transport import DEADLINE_S, PATIENCE_S
 from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
-
-T = TypeVar("T")
-
-
-class Loop:
-    """An event loop in a thread. Starts when first used; ends with `close`, or when nobody has it any more.
-
-    Conversations hold it, not the client: they work on when the client they came from was forgotten.
-    """
-
-    def __init__(self, aclose: Callable[[], Awaitable[None]]) -> None:
-        self._aclose = aclose
-        self._stack = ExitStack()
-        self._portal: BlockingPortal | None = None
-        self._starting = threading.Lock()
-        self.close = weakref.finalize(self, self._stack.close)  # also at the end of the program
-
-    def run(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        async def call() -> T:
-            return await function(*args, **kwargs)
-
-        future = self._running().start_task_soon(call)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _running(self) -> BlockingPortal:
-        if not self.close.alive:
-            raise ConflictError("client.closed", "This client is closed: make a new one.")
-        with self._starting:
-            if self._portal is None:
-                self._portal = self._stack.enter_context(start_blocking_portal(name="outlive-client"))
-                self._stack.callback(self._portal.call, self._aclose)
-            return self._portal
 
 
 class Conversation(ConversationShown):
@@ -117,6 +77,10 @@ class Conversation(ConversationShown):
     def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         self._loop.run(self._twin.archive)
+
+    def machine(self) -> Machine:
+        """The machine that it works in."""
+        return Machine(self._loop, self._loop.run(self._twin.machine))
 
 
 def _events_of(loop: Loop, following: Following) -> Iterator[Event]:
@@ -189,6 +153,7 @@ class Client:
         self._twin = AsyncClient(url, token, deadline_s=deadline_s, patience_s=patience_s)
         self._loop = Loop(self._twin.aclose)
         self.conversations = Conversations(self._loop, self._twin.conversations)
+        self.machines = Machines(self._loop, self._twin.machines)
 
     @property
     def url(self) -> str:

@@ -8,7 +8,7 @@ import json
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from outlive.client.endpoint import Endpoint
 from outlive.client.problems import error_of
 from outlive.client.wire import decode
 
-Method = Literal["GET", "POST", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "DELETE"]
 Params = Mapping[str, str | int | bool]
 
 DEADLINE_S = 60.0  # of a call, with all its attempts
@@ -77,33 +77,57 @@ class Transport:
         await self._http.aclose()
 
     async def call(
-        self, method: Method, path: str, body: Mapping[str, Any] | None = None, params: Params | None = None
+        self,
+        method: Method,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        params: Params | None = None,
+        *,
+        deadline_s: float | None = None,
+        attempt_s: float | None = None,
+        has_key: bool = True,
     ) -> dict[str, Any]:
-        """The answer's JSON object, empty if there is none. Raises the server's error, or `unavailable`, `deadline`."""
+        """The answer's JSON object, empty if there is none. Raises the server's error, or `unavailable`, `deadline`.
+
+        `deadline_s` and `attempt_s` for what takes its time; without `has_key` the body itself says what is the same.
+        """
         started = time.monotonic()
-        headers: dict[str, str] = {"Idempotency-Key": new_operation_id()} if method == "POST" else {}
+        all_s = self._deadline_s if deadline_s is None else deadline_s
+        each_s = all_s / 3 if attempt_s is None else attempt_s
+        headers: dict[str, str] = {"Idempotency-Key": new_operation_id()} if method == "POST" and has_key else {}
         content = None if body is None else json.dumps(body).encode()
         if content is not None:
             headers["Content-Type"] = "application/json"
         backoff = Backoff()
         while True:
-            left_s = self._deadline_s - (time.monotonic() - started)
+            left_s = all_s - (time.monotonic() - started)
             try:
-                return await self._attempt(method, path, headers, content, params, min(left_s, self._deadline_s / 3))
+                return await self._attempt(method, path, headers, content, params, min(left_s, each_s))
             except OutliveError as error:
                 wait_s = backoff.wait_s(error.retry_after_s)
-                limit_s = self._patience_s if error.code == "api.unreachable" else self._deadline_s
+                limit_s = self._patience_s if error.code == "api.unreachable" else all_s
                 if not may_heal(error) or time.monotonic() - started + wait_s >= limit_s:
                     raise
             await anyio.sleep(wait_s)
             self.look_again()
 
     async def open_stream(
-        self, path: str, params: Params, headers: Mapping[str, str], silence_s: float
+        self,
+        path: str,
+        params: Params,
+        headers: Mapping[str, str],
+        silence_s: float,
+        *,
+        body: Mapping[str, Any] | None = None,
     ) -> httpx.Response:
-        """An answer whose body is still to come; whoever gets it closes it. Reads fail after `silence_s` of silence."""
+        """An answer whose body is still to come; whoever gets it closes it. Reads fail after `silence_s` of silence.
+        With a `body` it is a POST."""
         timeout = httpx.Timeout(CONNECT_S, read=silence_s, write=CONNECT_S)
-        request = self._request("GET", path, {**headers, "Accept-Encoding": "identity"}, None, params, timeout)
+        told = {**headers, "Accept-Encoding": "identity"}
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            told["Content-Type"] = "application/json"
+        request = self._request("GET" if content is None else "POST", path, told, content, params, timeout)
         with Translated(self.url):
             response = await self._http.send(request, stream=True)
             try:
@@ -114,6 +138,16 @@ class Transport:
                 await response.aclose()
                 raise
         return response
+
+    async def upload(self, path: str, pieces: AsyncIterable[bytes], params: Params, silence_s: float) -> dict[str, Any]:
+        """Put a stream of bytes, once: it cannot be sent again."""
+        timeout = httpx.Timeout(CONNECT_S, read=silence_s, write=silence_s)
+        request = self._request("PUT", path, {}, pieces, params, timeout)
+        with Translated(self.url):
+            response = await self._http.send(request)
+        if not response.is_success:
+            raise _refusal(response)
+        return decode(response.content)
 
     def look_again(self) -> None:
         """Take the endpoint from its file again: a stack that was restarted may be at another port."""
@@ -143,7 +177,7 @@ class Transport:
         method: Method,
         path: str,
         headers: Mapping[str, str],
-        content: bytes | None,
+        content: bytes | AsyncIterable[bytes] | None,
         params: Params | None,
         timeout: httpx.Timeout,
     ) -> httpx.Request:

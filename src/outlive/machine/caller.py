@@ -5,7 +5,8 @@ Rule 2: what the journal knows is answered from it: a machine is not woken for s
 Rule 3: an effect that was begun in a machine that is gone for good is `lost`. That is an answer, and it stays.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import anyio
@@ -47,9 +48,10 @@ class MachineCaller:
 
     async def exec(self, machine: MachineId, request: ExecRequest) -> Effect:
         """What came of the command, once."""
-        async for told in self._told(machine, request, self._exec_once):
-            if isinstance(told, Effect):
-                return told
+        async with closing(self._told(machine, request, self._exec_once)) as telling:
+            async for told in telling:
+                if isinstance(told, Effect):
+                    return told
         raise AssertionError("a command has a result")
 
     def follow(self, machine: MachineId, request: ExecRequest) -> AsyncIterator[Output | Effect]:
@@ -86,10 +88,11 @@ class MachineCaller:
                 if isinstance(found, Effect):
                     yield found
                     return
-                async for told in ask(machine, found.generation, request):
-                    yield told
-                    if isinstance(told, Effect):
-                        return
+                async with closing(ask(machine, found.generation, request)) as telling:
+                    async for told in telling:
+                        yield told
+                        if isinstance(told, Effect):
+                            return
                 raise UnavailableError("node.away", "A node ended its answer too early.")
             except OutliveError as error:
                 await patience.wait_or_raise(error)
@@ -111,6 +114,17 @@ class MachineCaller:
         if known is not None and record.state == "lost" and record.checkpoint is None:
             return await self._effects.finish(known.model_copy(update={"state": "lost", "ended_at": self._clock.now()}))
         return await self._keeper.ensure_awake(machine)
+
+
+@asynccontextmanager
+async def closing(telling: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """Whoever leaves a generator before its end closes it: a connection may be open in it."""
+    try:
+        yield telling
+    finally:
+        if isinstance(telling, AsyncGenerator):
+            with anyio.CancelScope(shield=True):
+                await telling.aclose()
 
 
 class _Patience:

@@ -31,6 +31,7 @@ from outlive.base import (
     is_id,
 )
 from outlive.governance import Answer
+from outlive.machine.caller import closing
 from outlive.machine.door import ExecRequest, MachineDoor
 from outlive.machine.node_wire import (
     JSON_LIMIT,
@@ -137,9 +138,10 @@ class NodeApp:
                 is_started = True
             await call.send({"type": "http.response.body", "body": line, "more_body": not is_last})
 
-        async with _while_there(call.receive):
+        follow = self._door.follow(call.machine, call.generation, request)
+        async with closing(follow) as pieces, _while_there(call.receive):
             try:
-                async for piece in self._door.follow(call.machine, call.generation, request):
+                async for piece in pieces:
                     is_last = isinstance(piece, Effect)
                     await say(effect_line(piece) if isinstance(piece, Effect) else output_line(piece), is_last=is_last)
             except OutliveError as error:

@@ -43,6 +43,7 @@ from outlive.base import (
     new_effect_id,
 )
 from outlive.governance import Answer
+from outlive.machine.caller import closing
 from outlive.machine.door import EFFECT_ID_PATTERN, Output
 from outlive.machine.status import Effect, Machine
 
@@ -99,26 +100,30 @@ class ExecStream(Response):
         self._is_sending = anyio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            first = await anext(self._told)  # so that what is refused at once is answered as a problem
-        except OutliveError as error:
-            await to_response(to_answer(error))(scope, receive, send)
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await self._say(send, orjson.dumps({"effect_id": self._effect}))
-        async with anyio.create_task_group() as group:
-            group.start_soon(_cancel_when_left, receive, group.cancel_scope)
-            group.start_soon(self._ping, send)
-            await self._say(send, _line(first))
+        async with closing(self._told) as telling:
             try:
-                if not isinstance(first, Effect):
-                    async for told in self._told:
-                        await self._say(send, _line(told))
+                first = await anext(telling)  # so that what is refused at once is answered as a problem
             except OutliveError as error:
-                await self._say(send, b'{"problem":' + to_answer(error).body + b"}")
-            async with self._is_sending:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await to_response(to_answer(error))(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._say(send, orjson.dumps({"effect_id": self._effect}))
+            async with anyio.create_task_group() as group:
+                group.start_soon(_cancel_when_left, receive, group.cancel_scope)
+                group.start_soon(self._ping, send)
+                await self._tell(first, telling, send)
                 group.cancel_scope.cancel()
+
+    async def _tell(self, first: Output | Effect, telling: AsyncIterator[Output | Effect], send: Send) -> None:
+        await self._say(send, _line(first))
+        try:
+            if not isinstance(first, Effect):
+                async for told in telling:
+                    await self._say(send, _line(told))
+        except OutliveError as error:
+            await self._say(send, b'{"problem":' + to_answer(error).body + b"}")
+        async with self._is_sending:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _say(self, send: Send, line: bytes) -> None:
         async with self._is_sending:

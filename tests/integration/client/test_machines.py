@@ -1,0 +1,106 @@
+"""The SDK's machines over a real API: the same things as over HTTP, and commands that run once whatever is cut off."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from integration.api.machines import MachineApi, open_machine_api
+from integration.api.stack import TOKEN
+from integration.client.proxy import WHOLE, Fate, open_proxy
+from outlive.base import ConflictError, InvalidError, NotFoundError
+from outlive.client import AsyncClient, AsyncMachine, Client, ExecResult, Piece
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[MachineApi]:
+    async with open_machine_api(tmp_path) as api:
+        yield api
+
+
+async def test_the_life_of_a_machine_in_the_async_client(api: MachineApi) -> None:
+    async with AsyncClient(api.api.url, TOKEN) as client:
+        machine = await client.machines.create(name="one")
+        assert (machine.state, machine.name, machine.environment) == ("running", "one", "default")
+        assert (await machine.exec(["echo", "a b"])).stdout == "a b\n"
+        assert (await machine.pause()).state == "paused"
+        with pytest.raises(ConflictError):
+            await machine.exec("true")
+        await machine.resume()
+        assert (await machine.checkpoint()).startswith("ckpt_")
+        assert len({each.id for each in await machine.fork(2)}) == 2
+        assert (await machine.hibernate()).state == "hibernated"
+        assert (await machine.wake()).generation == 2
+        assert len(await client.machines.list(state="running")) == 3
+        assert len(await client.machines.list(limit=2)) == 2
+        await machine.delete()
+        assert machine.state == "deleted"
+        with pytest.raises(NotFoundError):
+            await client.machines.get(machine.id)
+        with pytest.raises(NotFoundError):
+            await client.machines.get("../conversations")
+
+
+async def test_the_sync_client_does_the_same(api: MachineApi) -> None:
+    def use() -> None:
+        with Client(api.api.url, TOKEN) as client:
+            machine = client.machines.create()
+            assert machine.exec("cat; exit 4", stdin=None).exit_code == 4
+            assert machine.write_file("notes.txt", b"hello", mode=0o600) == 5
+            assert machine.read_file("/workspace/notes.txt") == b"hello"
+            assert [(each.name, each.mode) for each in machine.list_files()] == [("notes.txt", 0o600)]
+            assert machine.stat_file("notes.txt").kind == "file"
+            machine.delete_file("notes.txt")
+            with pytest.raises(NotFoundError):
+                machine.read_file("notes.txt")
+            with pytest.raises(InvalidError):
+                machine.read_file("../etc/passwd")
+            told = list(machine.stream("echo out; exit 2", effect_id="e1"))
+            assert told[0] == Piece("stdout", 0, b"out\n")
+            assert isinstance(told[1], ExecResult)
+            assert told[1].exit_code == 2
+            assert machine.effect("e1") == told[1]
+            assert client.machines.list()[0].id == machine.id
+
+    await anyio.to_thread.run_sync(use)
+
+
+async def _through(client: AsyncClient, api: MachineApi, machine: str) -> AsyncMachine:
+    """A machine whose first call is the first of `client`."""
+    async with AsyncClient(api.api.url, TOKEN) as direct:
+        return AsyncMachine(client._transport, (await direct.machines.get(machine)).facts)
+
+
+@pytest.mark.parametrize("bytes_first", [0, 40, 260])
+async def test_a_command_whose_answer_is_cut_off_ran_once_and_is_answered(api: MachineApi, bytes_first: int) -> None:
+    machine = await api.create()
+    async with (
+        open_proxy(api.api.address[1], lambda number: Fate(bytes_first) if number == 1 else WHOLE) as proxy,
+        AsyncClient(proxy.url, TOKEN) as client,
+    ):
+        done = await (await _through(client, api, machine)).exec("echo x >> f; wc -l < f")
+        assert (done.stdout, proxy.cuts) == ("1\n", 1)
+
+
+async def test_a_followed_command_that_is_cut_off_shows_nothing_twice(api: MachineApi) -> None:
+    machine = await api.create()
+    async with (
+        open_proxy(api.api.address[1], lambda number: Fate(330) if number == 1 else WHOLE) as proxy,
+        AsyncClient(proxy.url, TOKEN) as client,
+    ):
+        followed = await _through(client, api, machine)
+        printed, result = b"", None
+        async for told in followed.stream("seq 1 2000; echo x >> count"):
+            if isinstance(told, Piece):
+                assert told.offset == len(printed)
+                printed += told.data
+            else:
+                result = told
+        assert printed == "".join(f"{number}\n" for number in range(1, 2001)).encode()
+        assert result is not None
+        assert result.exit_code == 0
+        assert proxy.cuts == 1
+    assert (await api.exec(machine, "wc -l < count"))["stdout"] == "1\n"
