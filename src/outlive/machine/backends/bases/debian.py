@@ -6,11 +6,11 @@ what they have.
 
 import os
 import re
-import signal
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,7 +24,6 @@ PACKAGES = (
     *("python3", "python3-venv", "unzip", "vim-tiny", "xz-utils", "zstd"),
 )
 _WITHIN_S = 1_800.0
-_STOP_WITHIN_S = 20.0
 _LAST_LINES = 15
 # Kept out of the tree: nobody reads manuals in there, and they are a tenth of it. Licences stay.
 _DPKG_OPTIONS = (
@@ -69,8 +68,19 @@ def make_debian(tree: Path, extra: tuple[str, ...], say: Say) -> None:
     mirror.write_text("\n".join(source.as_deb822() for source in sources))
     packages = sorted({*PACKAGES, *extra})
     say(f"making a Debian {release} tree with {len(packages)} packages and what they need; about a minute")
-    _run([*_mmdebstrap(packages), release, str(tree), str(mirror)], say)
+    if shutil.which("mmdebstrap") is None:
+        raise UnavailableError(
+            "base.no_mmdebstrap", "mmdebstrap is not installed: run scripts/setup, or apt-get install mmdebstrap."
+        )
+    _run([*_CONFINED, *_mmdebstrap(packages), release, str(tree), str(mirror)], say)
     _leave_no_trace(tree, sources)
+
+
+# In namespaces of its own, and ended with us: whoever dies here leaves neither a process nor a mount behind.
+_CONFINED = (
+    *("/usr/bin/setpriv", "--pdeathsig=KILL"),
+    *("/usr/bin/unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"),
+)
 
 
 def _mmdebstrap(packages: list[str]) -> Iterator[str]:
@@ -95,18 +105,13 @@ def _proxies() -> list[str]:
 
 def _run(argv: list[str], say: Say) -> None:
     lines: list[str] = []
-    try:
-        with _running(argv) as (process, is_late):
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines = [*lines[1 - _LAST_LINES :], line.rstrip()]
-                if line.startswith("I: "):
-                    say(line.removeprefix("I: ").rstrip())
-            code = process.wait()
-    except FileNotFoundError:
-        raise UnavailableError(
-            "base.no_mmdebstrap", "mmdebstrap is not installed: run scripts/setup, or apt-get install mmdebstrap."
-        ) from None
+    with _running(argv) as (process, is_late):
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines = [*lines[1 - _LAST_LINES :], line.rstrip()]
+            if line.startswith("I: "):
+                say(line.removeprefix("I: ").rstrip())
+        code = process.wait()
     if is_late.is_set():
         raise DeadlineError("base.slow", f"mmdebstrap took more than {_WITHIN_S:g} s; is the mirror well?")
     if code != 0:
@@ -115,7 +120,7 @@ def _run(argv: list[str], say: Say) -> None:
 
 @contextmanager
 def _running(argv: list[str]) -> Iterator[tuple["subprocess.Popen[str]", threading.Event]]:
-    """mmdebstrap, ended with all its children when it takes too long or we are interrupted."""
+    """mmdebstrap, killed with all that it started when it takes too long or we are interrupted."""
     is_late = threading.Event()
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     for name in ("http_proxy", "https_proxy", "no_proxy"):
@@ -134,7 +139,7 @@ def _running(argv: list[str]) -> Iterator[tuple["subprocess.Popen[str]", threadi
 
         def end() -> None:
             is_late.set()
-            os.killpg(process.pid, signal.SIGKILL)  # its mounts are in a namespace of its own, and go with it
+            process.kill()
 
         timer = threading.Timer(_WITHIN_S, end)
         timer.daemon = True
@@ -142,11 +147,7 @@ def _running(argv: list[str]) -> Iterator[tuple["subprocess.Popen[str]", threadi
         try:
             yield process, is_late
         except BaseException:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_WITHIN_S)
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             raise
         finally:
             timer.cancel()

@@ -14,6 +14,7 @@ Rule 3: only root gets in: what an archive brings (setuid programs of a base, fi
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -36,6 +37,7 @@ KEY_LENGTH = 32
 _TURN_WITHIN_S = 3_600.0
 _LOOK_EVERY_S = 0.2
 _MAKING = ".making-"
+_REMOVALS = 10
 
 
 class Record(NamedTuple):
@@ -223,5 +225,13 @@ def remove_tree(path: Path) -> None:
     for point in mounts_below(path):
         umount = ["/usr/bin/umount", "--lazy", "--", point]
         subprocess.run(umount, check=True, capture_output=True, timeout=30)  # noqa: S603
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+    for _ in range(_REMOVALS):
+        if path.is_symlink() or not path.is_dir():
+            return
+        try:
+            return shutil.rmtree(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
+            time.sleep(_LOOK_EVERY_S)  # the last process of a maker that was killed is just going
+    raise BrokenError("base.not_removed", f"{str(path)!r} cannot be removed: somebody writes into it.")
