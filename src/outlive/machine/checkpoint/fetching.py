@@ -74,6 +74,7 @@ class Fetching:
     ) -> None:
         self._objects = objects
         self._manifest = manifest
+        self._recorded = manifest.objects()
         self._shelves = {place: Shelf(packs) for place, packs in indexes.items()}
         self._limiter = limiter
 
@@ -94,7 +95,7 @@ class Fetching:
         return [errands[where] for where in sorted(errands)]
 
     async def _run(self, errand: _Errand, told: Callable[[int], None]) -> None:
-        recorded = self._manifest.objects().get(errand.key)
+        recorded = self._recorded.get(errand.key)
         if recorded is None:
             raise damaged(errand.key, "its manifest does not name it")
         content = await get_checked(self._objects, errand.key, *recorded)

@@ -110,7 +110,10 @@ class Manifest(_Value):
         return found
 
     def stream(self, name: str) -> Stream:
-        return next(stream for stream in self.streams if stream.name == name)
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
+        raise damaged(manifest_key(self.id), f"it has no stream {name!r}")
 
 
 def stored_bytes(maker: Maker) -> int:

@@ -71,11 +71,12 @@ class CheckpointStore:
         saving = Saving(self._objects, self._threads, facts.id, known, self._pack_bytes, progress)
         await saving.run(image_dir, upper)
         streams = tuple(saving.scanner.streams)
+        ancestors = await in_thread(lambda: only_used(known, [stream.layout for stream in streams]), self._threads)
         manifest = Manifest(
             facts=facts,
             parent=parent.id if parent else None,
             has_memory=image_dir is not None,
-            makers=(await saving.put_index(), *only_used(known, (stream.layout for stream in streams))),
+            makers=(await saving.put_index(), *ancestors),
             streams=streams,
         )
         manifest, size = await self._commit(manifest)
