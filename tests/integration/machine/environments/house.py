@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from machine_rooms import MachineRoom, open_machine_room
 from outlive.base import OperationId, SystemClock, new_operation_id, new_principal_id
@@ -57,7 +58,7 @@ def a_definition(name: str, **fields: object) -> EnvironmentDefinition:
 
 
 @asynccontextmanager
-async def open_house(home: Path, **node: object) -> AsyncIterator[House]:
+async def open_house(home: Path, **node: Any) -> AsyncIterator[House]:
     async with open_machine_room(home) as room, room.node(**node) as here:
         caller = MachineCaller(room.keeper, room.records.effects, NodeDoor(here), _CLOCK)
         builder = AskedBuilder()
