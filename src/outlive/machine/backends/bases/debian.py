@@ -8,14 +8,14 @@ import os
 import re
 import shutil
 import subprocess
-import threading
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from outlive.base import BrokenError, DeadlineError, UnavailableError
 from outlive.machine.backends.bases.apt_sources import Source, read_sources, sources_of
+from outlive.machine.backends.bases.confined import run_confined
 from outlive.machine.backends.bases.tree_cache import Say
 
 VERSION = 1
@@ -72,15 +72,8 @@ def make_debian(tree: Path, extra: tuple[str, ...], say: Say) -> None:
         raise UnavailableError(
             "base.no_mmdebstrap", "mmdebstrap is not installed: run scripts/setup, or apt-get install mmdebstrap."
         )
-    _run([*_CONFINED, *_mmdebstrap(packages), release, str(tree), str(mirror)], say)
+    _run([*_mmdebstrap(packages), release, str(tree), str(mirror)], say)
     _leave_no_trace(tree, sources)
-
-
-# In namespaces of its own, and ended with us: whoever dies here leaves neither a process nor a mount behind.
-_CONFINED = (
-    *("/usr/bin/setpriv", "--pdeathsig=KILL"),
-    *("/usr/bin/unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"),
-)
 
 
 def _mmdebstrap(packages: list[str]) -> Iterator[str]:
@@ -104,53 +97,20 @@ def _proxies() -> list[str]:
 
 
 def _run(argv: list[str], say: Say) -> None:
-    lines: list[str] = []
-    with _running(argv) as (process, is_late):
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines = [*lines[1 - _LAST_LINES :], line.rstrip()]
-            if line.startswith("I: "):
-                say(line.removeprefix("I: ").rstrip())
-        code = process.wait()
-    if is_late.is_set():
+    lines: deque[str] = deque(maxlen=_LAST_LINES)
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        if line.startswith("I: "):
+            say(line.removeprefix("I: "))
+
+    settings = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+    proxies = {name: os.environ[name] for name in ("http_proxy", "https_proxy", "no_proxy") if name in os.environ}
+    code = run_confined(argv, settings | proxies, hear, within_s=_WITHIN_S)
+    if code is None:
         raise DeadlineError("base.slow", f"mmdebstrap took more than {_WITHIN_S:g} s; is the mirror well?")
     if code != 0:
         raise UnavailableError("base.mmdebstrap", "mmdebstrap failed; it said last:\n  " + "\n  ".join(lines))
-
-
-@contextmanager
-def _running(argv: list[str]) -> Iterator[tuple["subprocess.Popen[str]", threading.Event]]:
-    """mmdebstrap, killed with all that it started when it takes too long or we are interrupted."""
-    is_late = threading.Event()
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-    for name in ("http_proxy", "https_proxy", "no_proxy"):
-        if name in os.environ:
-            environment[name] = os.environ[name]
-    with subprocess.Popen(  # noqa: S603
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment,
-        start_new_session=True,
-    ) as process:
-
-        def end() -> None:
-            is_late.set()
-            process.kill()
-
-        timer = threading.Timer(_WITHIN_S, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield process, is_late
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            timer.cancel()
 
 
 def _leave_no_trace(tree: Path, sources: list[Source]) -> None:
