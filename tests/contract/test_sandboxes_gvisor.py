@@ -165,6 +165,27 @@ class TestGvisorSandboxes(SandboxesContract):
                 sandbox = await trial.sandboxes.prepare(plan._replace(generation=generation))
         assert await trial.sandboxes.find_all() == [sandbox]
 
+    async def test_the_root_of_a_machine_is_open_to_its_users_whatever_the_umask_of_the_node(
+        self, trial: Trial
+    ) -> None:
+        before = os.umask(0o077)
+        try:
+            sandbox = await trial.started()
+        finally:
+            os.umask(before)
+        program = """
+            import os
+            read, write = os.pipe()
+            if os.fork() == 0:
+                os.setgid(1000)
+                os.setuid(1000)
+                os.write(write, f"{sorted(os.listdir('/'))[0]} {os.path.exists('/run/outlive/ctl.sock')}".encode())
+                os._exit(0)
+            print(os.read(read, 100).decode())
+        """
+        said = await trial.ask(sandbox, "if 1:" + program)
+        assert said == ".outlive False", "and the sockets of the host are the guest's alone"
+
     async def test_ten_at_once_do_not_disturb_each_other(self, trial: Trial) -> None:
         sandboxes: list[Sandbox] = []
 
