@@ -7,9 +7,9 @@ randomness is seeded anew. After every wake the machine's own hook is told.
 import os
 import socket
 import stat
-import sys
 from collections.abc import Callable
 
+from outlive.guest.complaints import complain
 from outlive.guest.loop import Loop
 from outlive.guest.spawn import Program, environment, spawn
 from outlive.guest.users import Users
@@ -63,7 +63,7 @@ class Identity:
             try:
                 step()
             except OSError as error:  # read-only, or without the right to: the machine is of use all the same
-                sys.stderr.write(f"guest: {name} was not set: {error}\n")
+                complain(f"{name} was not set: {error}")
 
     def _run_hook(self, why: str) -> None:
         try:

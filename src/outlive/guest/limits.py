@@ -7,7 +7,8 @@ forks for nothing but what it is asked for: full, it still answers, signals and 
 
 import os
 import resource
-import sys
+
+from outlive.guest.complaints import complain
 
 _CONTROLLER = "/sys/fs/cgroup/pids"
 _GROUP = f"{_CONTROLLER}/outlive"
@@ -23,4 +24,4 @@ def limit_processes() -> None:
             with open(f"{_GROUP}/{name}", "w") as file:
                 file.write(f"{value}\n")
     except OSError as error:
-        sys.stderr.write(f"guest: the number of processes is not bounded: {error}\n")
+        complain(f"the number of processes is not bounded: {error}")

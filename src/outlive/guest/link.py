@@ -5,13 +5,13 @@ old connection is dropped, what they were about is not, and the host asks again.
 Rule 2: connected and idle it costs nothing: no timer runs.
 """
 
-import os
 import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from outlive.guest.complaints import complain
 from outlive.guest.loop import Loop
 from outlive.guest.refusal import RefusalError, refusal_of
 from outlive.guest.stream import Stream
@@ -226,7 +226,7 @@ class Link:
                     if self._socket is connection:
                         self._take(frame)
             except WireError as error:
-                os.write(2, f"guest: the host does not speak the wire: {error}\n".encode())
+                complain(f"the host does not speak the wire: {error}")
                 self._lose()
                 return
             if len(data) < _READ_SIZE:

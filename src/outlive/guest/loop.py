@@ -12,11 +12,13 @@ import itertools
 import os
 import select
 import signal
-import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
+
+from outlive.guest.complaints import complain
 
 Callback = Callable[[], None]
 Job = Generator[None, None, None]
@@ -181,4 +183,4 @@ def _call(callback: Callback) -> None:
     try:
         callback()
     except Exception as error:  # noqa: BLE001  # the end of PID 1 is the end of the machine, and of all that runs in it
-        sys.excepthook(type(error), error, error.__traceback__)
+        complain("".join(traceback.format_exception(error)))

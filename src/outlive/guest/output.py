@@ -38,6 +38,10 @@ class Budget:
     def is_full(self) -> bool:
         return self._kept >= KEPT_LIMIT or self._purse.size >= KEPT_IN_ALL
 
+    def room(self, size: int) -> int:
+        """How much of `size` more bytes may be kept at all; the rest is cut."""
+        return min(size, self.remaining, max(0, 2 * KEPT_IN_ALL - self._purse.size))
+
     def grow(self, size: int) -> None:
         self._kept += size
         self._purse.size += size
@@ -120,7 +124,7 @@ class Output:
             return False
         if self._is_over:
             return True
-        kept = data[: self._budget.remaining]
+        kept = data[: self._budget.room(len(data))]
         self._kept.append(kept)
         self._budget.grow(len(kept))
         self._budget.remaining -= len(kept)

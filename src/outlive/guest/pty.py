@@ -29,6 +29,7 @@ RING_SIZE = 1024 * 1024
 _READ_SIZE = 64 * 1024
 _READS_AT_ONCE = 4
 _DRAIN_S = 0.05
+_LOOK_AGAIN_S = 0.5
 _GRACE_S = 2.0
 
 
@@ -155,8 +156,8 @@ class Terminal:
             if self._status is not None:
                 self._finish()
             else:
-                # Closed by all for a moment (or for good): looked at again when the program exits.
-                self._timer = self._timer or self._loop.after(_DRAIN_S, self._look_again)
+                # The program has closed it, for a moment or for good, and lives: a hung-up PTY is ready all the time.
+                self._timer = self._timer or self._loop.after(_LOOK_AGAIN_S, self._look_again)
             return False
         self._ring.append(data)
         self.output_at = self._loop.now()

@@ -1,5 +1,6 @@
 """What the guest says when it does not do what was asked. The kinds are those of the host's error tree."""
 
+import errno
 import os
 
 WIRE_KINDS = ("invalid", "denied", "not_found", "conflict", "exhausted", "unavailable", "broken")
@@ -20,6 +21,17 @@ _BY_ERROR: tuple[tuple[type[OSError], str, str], ...] = (
     (FileExistsError, "conflict", "file_exists"),
     (IsADirectoryError, "conflict", "is_a_directory"),
 )
+_BY_NUMBER: dict[int, tuple[str, str]] = {
+    **dict.fromkeys((errno.E2BIG, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG), ("invalid", "bad_request")),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), ("exhausted", "disk_full")),
+    **dict.fromkeys((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE), ("exhausted", "no_room")),
+    errno.ENOEXEC: ("invalid", "not_a_program"),
+    errno.ENOTEMPTY: ("conflict", "not_empty"),
+    errno.EROFS: ("denied", "read_only"),
+    errno.EXDEV: ("conflict", "another_filesystem"),
+    errno.ETXTBSY: ("conflict", "busy"),
+    errno.EBUSY: ("conflict", "busy"),
+}
 
 
 def refusal_of(error: OSError) -> RefusalError:
@@ -30,4 +42,5 @@ def refusal_of(error: OSError) -> RefusalError:
     for kind_of_error, kind, code in _BY_ERROR:
         if isinstance(error, kind_of_error):
             return RefusalError(kind, code, what)
-    return RefusalError("unavailable", "system_error", what)
+    kind, code = _BY_NUMBER.get(error.errno or 0, ("unavailable", "system_error"))
+    return RefusalError(kind, code, what)

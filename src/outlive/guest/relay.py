@@ -5,8 +5,8 @@ said welcome again.
 """
 
 import socket
-import sys
 
+from outlive.guest.complaints import complain
 from outlive.guest.loop import Loop
 from outlive.guest.splice import SocketSplice
 
@@ -35,7 +35,7 @@ class Relay:
             listener.bind(("127.0.0.1", port))
             listener.listen(128)
         except OSError as error:  # the machine is of use without a way out, too
-            sys.stderr.write(f"guest: no relay on port {port}: {error}\n")
+            complain(f"no relay on port {port}: {error}")
             listener.close()
             return
         self._listener = listener

@@ -92,10 +92,10 @@ def acting_as(user: User) -> Iterator[None]:
         yield
         return
     groups = os.getgroups()
-    os.setgroups(user.groups)
-    os.setresgid(user.gid, user.gid, 0)
-    os.setresuid(user.uid, user.uid, 0)
     try:
+        os.setgroups(user.groups)
+        os.setresgid(user.gid, user.gid, 0)
+        os.setresuid(user.uid, user.uid, 0)
         yield
     finally:
         os.setresuid(0, 0, 0)

@@ -132,14 +132,17 @@ class Channel:
     # Out
 
     async def send(self, frame: bytes) -> None:
-        """Waits while too much waits to go out."""
+        await self._wait_for_room()
+        self.send_now(frame)
+
+    async def _wait_for_room(self) -> None:
+        """While too much waits to go out. A guest that does not read is left after a deadline, so this ends."""
         while len(self._out) > _OUT_SIZE and self.away is None:
             if self._has_room.is_set():
                 self._has_room = anyio.Event()
             await self._has_room.wait()
         if self.away is not None:
             raise self.away
-        self.send_now(frame)
 
     def send_now(self, frame: bytes) -> None:
         if self.away is not None:
@@ -170,8 +173,7 @@ class Channel:
 
     async def ask(self, verb: str, words: Words, streams: dict[str, GuestStream] | None = None) -> Asked:
         """Send a request. Its answer is awaited apart, so that several can be under way at once."""
-        if self.away is not None:
-            raise self.away
+        await self._wait_for_room()
         if len(self._asked) >= REQUEST_LIMIT:
             raise ExhaustedError("machine.guest_busy", f"{REQUEST_LIMIT} requests of this machine wait for an answer.")
         opened = streams or {}
@@ -185,7 +187,7 @@ class Channel:
             raise ExhaustedError("machine.request_too_big", f"This is too much for a machine: {error}.") from error
         self._asked[asked.id] = asked
         self._streams.update((stream.id, stream) for stream in asked.streams)
-        # What waits is bounded by the number of requests: nothing may come between the table and the wire.
+        # Nothing may come between the table and the wire.
         self.send_now(frame)
         return asked
 

@@ -9,7 +9,7 @@ import socket
 import anyio
 import anyio.lowlevel
 
-RECEIVE_SIZE = 256 * 1024
+RECEIVE_SIZE = 128 * 1024
 
 
 class Connection:

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,12 +55,14 @@ class GuestDoor:
         self._is_taken = False
         self._came = anyio.Event()
         self._serving: anyio.CancelScope | None = None
+        self._inode = 0
 
     def open(self) -> None:
         """Listen. Replaces whatever socket was there, in one step."""
         if self._serving is not None:
             return
         listener = _listen(self._directory)
+        self._inode = os.stat(self._directory / SOCKET).st_ino
         self._serving = anyio.CancelScope()
         self._tasks.start_soon(self._serve, listener, self._serving)
 
@@ -69,7 +71,10 @@ class GuestDoor:
         if self._serving is not None:
             self._serving.cancel()
             self._serving = None
-            (self._directory / SOCKET).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                # Only our own: a newer process of the node may have put its door here.
+                if os.lstat(self._directory / SOCKET).st_ino == self._inode:
+                    (self._directory / SOCKET).unlink()
 
     def close(self) -> None:
         self.shut()

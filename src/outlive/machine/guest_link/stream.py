@@ -1,6 +1,5 @@
 """One stream at the host's end. What has come and is not yet taken is bounded by the credit that was given."""
 
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -24,7 +23,7 @@ class GuestStream:
         self._outlet = outlet
         self._is_reader = is_reader
         self._flow = Flow()
-        self._came: deque[bytes] = deque()
+        self._came = bytearray()  # one piece, however small the frames: its size is bounded by the credit
         self._changed = anyio.Event()
         self._is_cut = False  # the guest said RESET
         self._is_left = False  # we did
@@ -57,7 +56,8 @@ class GuestStream:
         """What has come, if anything has."""
         if not self._came:
             return None
-        data = self._came.popleft()
+        data = bytes(self._came)
+        self._came.clear()
         if (given := self._flow.consume(len(data))) and self.lost is None:
             self._outlet.send_now(encode_credit(self.id, given))
         return data
@@ -110,7 +110,7 @@ class GuestStream:
     def take_data(self, data: bytes) -> None:
         self._flow.take(len(data))
         if not self._is_left:
-            self._came.append(data)
+            self._came += data
             self._wake()
 
     def take_credit(self, size: int) -> None:

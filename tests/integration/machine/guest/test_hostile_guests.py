@@ -299,3 +299,23 @@ async def test_more_of_a_file_than_was_asked_for_is_not_taken(door: GuestDoor, s
         with anyio.fail_after(10), pytest.raises(ExhaustedError):
             await guest.files.read_bytes("f", most=100)
         guest.close()
+
+
+async def test_bytes_one_by_one_take_no_more_room_than_bytes_at_once(door: GuestDoor, sockets: Path) -> None:
+    def drip(guest: Hostile, stdout: int, stderr: int) -> None:
+        for _ in range(WINDOW // 1024):
+            guest.say(encode(Kind.DATA, stdout, b"x") * 1024)
+        guest.say(encode(Kind.END, stderr))
+
+    with hostile_guest(sockets, in_a_command(drip)) as failed:
+        guest = await door.guest(10)
+        async with guest.start(COMMAND) as running:
+            tracemalloc.start()
+            with anyio.fail_after(20):
+                while not running._streams["stderr"].is_at_end:
+                    await anyio.lowlevel.checkpoint()
+            held = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+        guest.close()
+    assert failed == []
+    assert held < 10 * WINDOW

@@ -293,3 +293,20 @@ async def test_a_connected_guest_that_has_nothing_to_do_does_nothing(door: Guest
 
     await eventually(is_still)
     logging.getLogger(__name__).info("switches: %s", seen)
+
+
+async def test_a_door_that_was_replaced_does_not_take_the_new_one_down(sockets: Path, start_guest: StartGuest) -> None:
+    async with open_door(sockets, welcome()) as old, open_door(sockets, welcome()) as new:
+        old.close()
+        start_guest()
+        await (await new.guest(10)).ping()
+
+
+async def test_many_big_requests_at_once_all_arrive(guest: Guest) -> None:
+    async def run(number: int) -> None:
+        done = await guest.run(Command(new_effect_id(), ("printf", "%.5s", f"{number:05}" + "x" * 120_000)))
+        assert done.stdout == f"{number:05}".encode()
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(120):
+            tasks.start_soon(run, number)
