@@ -68,7 +68,9 @@ class Node:
 
     async def freeze(self, machine: MachineId) -> None:
         async with self._locks[machine]:
-            resident = await self._holding(machine)
+            resident = await self._holding(machine, "freeze")
+            if resident is None:
+                return
             # Not through the gate: a person's stop does not wait for anybody.
             await resident.freeze("halted")
             now = self.parts.clock.now()
@@ -78,7 +80,9 @@ class Node:
 
     async def thaw(self, machine: MachineId) -> None:
         async with self._locks[machine]:
-            resident = await self._holding(machine)
+            resident = await self._holding(machine, "thaw")
+            if resident is None:
+                return
             await resident.unfreeze("halted")
             now = self.parts.clock.now()
             await self.parts.machines.change(
@@ -87,16 +91,16 @@ class Node:
 
     async def checkpoint(self, machine: MachineId) -> None:
         async with self._locks[machine]:
-            await self.saving.checkpoint(await self._holding(machine))
+            resident = await self._holding(machine, "checkpoint")
+            if resident is not None:
+                await self.saving.checkpoint(resident)
 
     async def hibernate(self, machine: MachineId) -> None:
         async with self._locks[machine]:
-            record = await self.parts.machines.get(machine)
-            if record.state == "hibernated":
-                return  # a step that is run again
-            resident = await self._holding(machine)
-            await self.saving.hibernate(resident)
-            self.residents.remove(resident)
+            resident = await self._holding(machine, "hibernate")
+            if resident is not None:
+                await self.saving.hibernate(resident)
+                self.residents.remove(resident)
 
     async def remove(self, machine: MachineId) -> None:
         async with self._locks[machine]:
@@ -109,8 +113,11 @@ class Node:
             await forget_machine(self.parts.machines, self.parts.checkpoints, machine, self.parts.clock)
         self._locks.pop(machine, None)
 
-    async def _holding(self, machine: MachineId) -> Resident:
+    async def _holding(self, machine: MachineId, step: lifecycle.Step) -> Resident | None:
+        """The resident that a step is about; None if the step came late and is not due any more."""
         record = await self.parts.machines.get(machine)
+        if not lifecycle.is_due(record, step):
+            return None
         lifecycle.check_holder(record, self.parts.node, record.generation)
         resident = self.residents.find(machine)
         if resident is None or resident.generation != record.generation:

@@ -22,6 +22,7 @@ from outlive.base import (
     CrashPoint,
     EffectId,
     MachineId,
+    NodeId,
     OutliveError,
     UnavailableError,
     reach,
@@ -145,7 +146,7 @@ class Runs:
                 exit = await self._attend(resident, run, request)
             except OutliveError as error:
                 if resident.ended == "lost":
-                    await self._finish(run, None)
+                    await self._finish(run, None, holder=None)
                     return
                 if resident.ended is not None:
                     resident.check()
@@ -153,7 +154,7 @@ class Runs:
                     raise
                 await anyio.sleep(_RETRY_S)
                 continue
-            await self._finish(run, exit)
+            await self._finish(run, exit, holder=(self._parts.node, resident.generation))
             if exit is not None:
                 with suppress(OutliveError):  # it stays in the ledger, which is bounded and says so
                     async with resident.use() as guest:
@@ -219,7 +220,7 @@ class Runs:
         guest = await resident.door.guest(_EXIT_WITHIN_S)
         await guest.acknowledge(run.effect.id, kept["stdout"], kept["stderr"])
 
-    async def _finish(self, run: Run, exit: Exit | None) -> None:
+    async def _finish(self, run: Run, exit: Exit | None, *, holder: tuple[NodeId, int] | None) -> None:
         reach(CrashPoint.EXEC_BEFORE_RECORD)
         parts = self._parts
         stdout, stderr = run.streams["stdout"], run.streams["stderr"]
@@ -237,7 +238,7 @@ class Runs:
                 **blobs,
             }
         )
-        run.effect = await parts.effects.finish(result)
+        run.effect = await parts.effects.finish(result, holder=holder)
         reach(CrashPoint.EXEC_AFTER_RECORD)
         stdout.discard()
         stderr.discard()
