@@ -7,6 +7,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from outlive.api.environment_shapes import NewEnvironment
 from outlive.api.errors import PROBLEM_TYPE
 from outlive.api.gate import PUBLIC
 from outlive.api.machine_shapes import NewExec, NewMachine, NewMachineFork, NewSignal, NewStdin, NoBody
@@ -14,6 +15,7 @@ from outlive.api.shapes import NewConversation, NewFork, NewMessage, Problem
 
 _OURS: tuple[type[BaseModel], ...] = (
     NewConversation,
+    NewEnvironment,
     NewExec,
     NewFork,
     NewMachine,

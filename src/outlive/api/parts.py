@@ -13,6 +13,7 @@ from outlive.base import Clock, UnavailableError
 from outlive.conversation.conversations import Conversations
 from outlive.governance import Idempotency, Principal, Principals
 from outlive.machine.caller import MachineCaller
+from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import Records
 
@@ -28,6 +29,7 @@ class MachineParts:
     keeper: MachineKeeper
     caller: MachineCaller
     records: Records
+    environments: Environments
     read_output: Callable[[str], Awaitable[bytes]]
     """The whole of what a command printed, by the name that its effect has for it."""
 

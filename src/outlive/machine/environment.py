@@ -26,6 +26,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from outlive.base import InvalidError
+from outlive.governance.egress import parse_rules
+from outlive.machine.base import parse_reference
 from outlive.machine.spec import Limits, MachineSpec, User
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -33,6 +35,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_NAME = "default"
 STEP_LIMIT = 64
+COMMAND_BYTES = 64 * 1024
 
 
 class EnvironmentDefinition(BaseModel):
@@ -60,6 +63,31 @@ class EnvironmentDefinition(BaseModel):
         if _DIGEST.fullmatch(name):
             raise ValueError("a name does not look like a digest")
         return name
+
+    @field_validator("base")
+    @classmethod
+    def _is_a_reference(cls, base: str) -> str:
+        try:
+            parse_reference(base)
+        except InvalidError as error:
+            raise ValueError(error.message) from None
+        return base
+
+    @field_validator("install", "start")
+    @classmethod
+    def _are_commands(cls, commands: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not text.strip() or "\0" in text or len(text.encode()) > COMMAND_BYTES for text in commands):
+            raise ValueError(f"a command is not empty, holds no NUL and has at most {COMMAND_BYTES} bytes")
+        return commands
+
+    @field_validator("egress")
+    @classmethod
+    def _are_rules(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            parse_rules(rules)
+        except InvalidError as error:
+            raise ValueError(error.message) from None
+        return rules
 
     @field_validator("env")
     @classmethod

@@ -10,15 +10,17 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
+from temporalio.client import Client
 
 from outlive.api import MachineParts
 from outlive.base import InvalidError, MachineId
 from outlive.machine.backends.node_client import HttpDoor
 from outlive.machine.caller import MachineCaller
-from outlive.machine.keeper import MachineKeeper, Settler
+from outlive.machine.environments import Environments
+from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import Records
 from outlive.wiring.build import Parts, open_object_store
-from outlive.wiring.machines import make_settler
+from outlive.wiring.machines import make_builder, make_settler
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings
 from outlive.wiring.temporal import connect_temporal
@@ -26,19 +28,25 @@ from outlive.wiring.temporal import connect_temporal
 _CONNECT_WITHIN_S = 10.0
 
 
-class LateSettler:
-    """A settler that connects when it is first needed."""
+class LateTemporal:
+    """A settler and a builder that connect when they are first needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._settler: Settler | None = None
+        self._client: Client | None = None
         self._connecting = anyio.Lock()
 
     async def settle(self, machine: MachineId) -> None:
+        await make_settler(await self._connected()).settle(machine)
+
+    async def build(self, digest: str, tries: int) -> None:
+        await make_builder(await self._connected()).build(digest, tries)
+
+    async def _connected(self) -> Client:
         async with self._connecting:
-            if self._settler is None:
-                self._settler = make_settler(await connect_temporal(self._settings, _CONNECT_WITHIN_S))
-        await self._settler.settle(machine)
+            if self._client is None:
+                self._client = await connect_temporal(self._settings, _CONNECT_WITHIN_S)
+            return self._client
 
 
 @asynccontextmanager
@@ -47,10 +55,17 @@ async def open_machine_parts(settings: Settings, parts: Parts) -> AsyncIterator[
     tls = await anyio.to_thread.run_sync(_tls, settings)
     objects = await open_object_store(settings)
     records = Records(parts.machines, parts.effects, parts.nodes, parts.checkpoints, parts.environments)
-    keeper = MachineKeeper(parts.machines, LateSettler(settings), parts.clock)
+    temporal = LateTemporal(settings)
+    keeper = MachineKeeper(parts.machines, temporal, parts.clock)
     door = HttpDoor(parts.machines, parts.nodes, token, parts.clock, tls)
     try:
-        yield MachineParts(keeper, MachineCaller(keeper, parts.effects, door, parts.clock), records, objects.get)
+        yield MachineParts(
+            keeper=keeper,
+            caller=MachineCaller(keeper, parts.effects, door, parts.clock),
+            records=records,
+            environments=Environments(parts.environments, keeper, temporal, objects.get, parts.clock),
+            read_output=objects.get,
+        )
     finally:
         await door.aclose()
 

@@ -2,8 +2,14 @@
 
 from temporalio.client import Client
 
+from outlive.machine.backends.temporal_builder import TemporalBuilder
 from outlive.machine.backends.temporal_settler import TemporalSettler
+from outlive.machine.environments import Builder
 from outlive.machine.keeper import Settler
+
+
+def make_builder(client: Client) -> Builder:
+    return TemporalBuilder(client)
 
 
 def make_settler(client: Client) -> Settler:

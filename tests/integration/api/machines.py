@@ -10,6 +10,7 @@ from integration.api.stack import Api, open_parts, serve
 from integration.node.local import LocalNode, open_local_node
 from outlive.api import ApiParts, MachineParts
 from outlive.machine.caller import MachineCaller
+from outlive.machine.environments import Environments
 from outlive.storage.objects import open_objects
 from outlive.storage.sqlite import open_sqlite
 
@@ -42,6 +43,13 @@ class MachineApi:
         return done
 
 
+class Unbuilt:
+    """Takes what shall be built, and leaves it: builds are tested with real machines."""
+
+    async def build(self, digest: str, tries: int) -> None:
+        pass
+
+
 @asynccontextmanager
 async def open_machine_api(home: Path, **changes: Any) -> AsyncIterator[MachineApi]:
     """`changes` replace fields of `ApiParts`."""
@@ -57,4 +65,6 @@ async def open_machine_api(home: Path, **changes: Any) -> AsyncIterator[MachineA
 
 def machine_parts(node: LocalNode, parts: ApiParts, home: Path) -> MachineParts:
     caller = MachineCaller(node.keeper, node.records.effects, node.door, parts.clock)
-    return MachineParts(node.keeper, caller, node.records, open_objects(str(home / "objects")).get)
+    objects = open_objects(str(home / "objects"))
+    environments = Environments(node.records.environments, node.keeper, Unbuilt(), objects.get, parts.clock)
+    return MachineParts(node.keeper, caller, node.records, environments, objects.get)

@@ -28,10 +28,9 @@ from outlive.api.machine_shapes import (
 )
 from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
-from outlive.api.parts import MachineParts, machines_of, parts_of, principal_of
+from outlive.api.parts import machines_of, parts_of, principal_of
 from outlive.api.shapes import NoQuery
 from outlive.base import (
-    CheckpointId,
     ConversationId,
     InvalidError,
     MachineId,
@@ -42,15 +41,12 @@ from outlive.base import (
     is_id,
 )
 from outlive.governance import Answer
-from outlive.machine.environment import DEFAULT_NAME, EnvironmentDefinition
+from outlive.machine.environment import DEFAULT_NAME
 from outlive.machine.lifecycle import Verb
 from outlive.machine.records import MachineFilter
-from outlive.machine.spec import MachineSpec
 from outlive.machine.status import Machine
 
 router = APIRouter(prefix="/v1")
-
-BUILT_IN = {DEFAULT_NAME: MachineSpec(), "debian": MachineSpec(base="debian"), "host": MachineSpec(base="host")}
 
 # The pattern is only told, not checked by FastAPI: an id of the wrong shape is the id of nothing, and gets a 404.
 MachineInPath = Annotated[str, Path(json_schema_extra={"pattern": "^mach_[0-9a-f]{32}$"})]
@@ -79,16 +75,14 @@ async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Re
         if conversation is not None:
             await parts_of(request).conversations.get(conversation)
         environment = body.environment or DEFAULT_NAME
-        spec, origin = await _recipe(machines, environment)
+        await machines.environments.resolve(environment)
         await _check_nodes(request)
-        made = await machines.keeper.create(
-            MachineId(derive("mach", operation)),
-            owner=principal_of(request).id,
+        made = await machines.environments.create_machine(
+            operation,
             environment=environment,
-            spec=spec,
+            owner=principal_of(request).id,
             name=body.name,
             conversation=conversation,
-            origin=origin,
         )
         return json_answer(201, machine_json(made), ("location", f"/v1/machines/{made.id}"))
 
@@ -105,17 +99,6 @@ async def _check_nodes(request: Request) -> None:
             "No node is there to run machines. `outlive status` and `outlive doctor` say why.",
             retry_after_s=5,
         )
-
-
-async def _recipe(machines: MachineParts, name: str) -> tuple[MachineSpec, CheckpointId | None]:
-    """What a machine of this environment is made from. A name that somebody gave wins over one that is built in."""
-    try:
-        found = await machines.records.environments.get(name)
-    except NotFoundError:
-        if name in BUILT_IN:
-            return BUILT_IN[name], None
-        raise
-    return EnvironmentDefinition.model_validate(found.definition).to_spec(), found.checkpoint
 
 
 @router.get("/machines", response_model=MachinePage, responses=problems())
