@@ -11,6 +11,7 @@ from outlive.base import BrokenError
 from outlive.machine.backends.bases.boot import MAIN, PLACE
 
 _WITHIN_S = 120.0
+_PYC_HEADER = 16
 # Runs in the composed runtime itself, so that what it finds is what will be there.
 _LOOK = """
 import importlib, json, sys
@@ -47,9 +48,10 @@ def write_bundle(tree: Path, start: tuple[str, ...]) -> None:
         path = Path(found.file)
         place = f"{PLACE}/{path.relative_to(tree)}"
         if path.suffix == ".py":
-            is_ours = found.name.startswith("outlive")  # of the others, neither asserts nor docstrings are needed
-            code = compile(path.read_bytes(), place, "exec", dont_inherit=True, optimize=0 if is_ours else 2)
+            code = compile(path.read_bytes(), place, "exec", dont_inherit=True, optimize=0)
             sources[found.name] = (found.is_package, place, marshal.dumps(code))
+        elif path.suffix == ".pyc":
+            sources[found.name] = (found.is_package, place, path.read_bytes()[_PYC_HEADER:])
         else:
             extensions[found.name] = place
     first = sorted(_imports_of(Path(main.file)) & sources.keys())
