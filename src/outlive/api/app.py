@@ -26,14 +26,29 @@ from outlive.api.parts import ApiParts, ApiState
 from outlive.api.routes import (
     blobs,
     conversations,
+    environments,
     events,
     health,
     machine_exec,
     machine_files,
+    machine_ports,
     machines,
     messages,
 )
 from outlive.base import OutliveError
+
+_ROUTES = (
+    health,
+    conversations,
+    messages,
+    events,
+    blobs,
+    environments,
+    machines,
+    machine_exec,
+    machine_files,
+    machine_ports,
+)
 
 
 def create_app(parts: ApiParts) -> FastAPI:
@@ -55,7 +70,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     )
     app.state.outlive = state
     app.state.routes = []  # flat, as the router keeps them only nested
-    for module in (health, conversations, messages, events, blobs, machines, machine_exec, machine_files):
+    for module in _ROUTES:
         app.include_router(module.router)
         app.state.routes += module.router.routes
     document = json.dumps(describe(app)).encode()

@@ -66,6 +66,7 @@ class CountRequests:
         finally:
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if scope["method"] in METHODS else "other"
+            status = 101 if scope.get("outlive.is_taken_over") else status
             self._metrics.requests.labels(method, route, status).inc()
-            if not route.endswith("/stream"):
+            if not route.endswith(("/stream", "/exec")) and "/ports/" not in route:
                 self._metrics.seconds.labels(route).observe(time.monotonic() - started)

@@ -3,7 +3,8 @@
 Rule 1: what comes before the end of the headers is bounded in bytes and in time. Nobody has shown a token there yet.
 Rule 2: a body that goes on after its answer is read and thrown away, so that its sender can read the answer; within
         bounds too. Closing a connection with bytes unread resets it, and the answer is lost.
-Rule 3: a connection that waits for its sender always has one timer: uvicorn's between requests, else ours.
+Rule 3: an upgrade is taken up by whoever answers the request (`outlive.take_over`), or by nobody.
+Rule 4: a connection that waits for its sender always has one timer: uvicorn's between requests, else ours.
 """
 
 from asyncio import TimerHandle, Transport
@@ -11,7 +12,7 @@ from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from outlive.api import HEADERS_LIMIT, HEADERS_TOO_LARGE, HEADERS_TOO_SLOW, UNREADABLE
+from outlive.api import HEADERS_LIMIT, HEADERS_TOO_LARGE, HEADERS_TOO_SLOW, UNREADABLE, RawStream
 from outlive.governance import Answer
 
 HEADERS_S = 15.0  # from the first byte of a request, or from the start of the connection, to the end of its headers
@@ -57,6 +58,19 @@ class ProblemProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["outlive.connection"] = self.transport  # type: ignore[typeddict-unknown-key]
+        self.scope["outlive.take_over"] = self._take_over  # type: ignore[typeddict-unknown-key]
+
+    def _take_over(self) -> RawStream:
+        """Hand the connection to whoever answers the present request: HTTP is over on it."""
+        self._unset_timer()
+        self._unset_keepalive_if_required()
+        self.cycle.disconnected = True  # so that no answer is missed when the request ends
+        self.scope["outlive.is_taken_over"] = True  # type: ignore[typeddict-unknown-key]
+        self.connections.discard(self)
+        return RawStream(self.transport)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """An upgrade that nobody takes up is answered as if it had not been asked for."""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # What follows a chunked body is no header: the request has been judged by then.
