@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from outlive.base import to_text
 
-_PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message", "temporal_log"}
+_PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _TAIL_BYTES = 64 * 1024
 
 

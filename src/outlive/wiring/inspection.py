@@ -117,7 +117,7 @@ async def inspect_temporal(settings: Settings, *, has_worker: bool) -> str:
     from outlive.wiring.ping import ping
     from outlive.wiring.temporal import connect_temporal
 
-    client = await connect_temporal(settings, _TEMPORAL_WITHIN_S)
+    client = await connect_temporal(settings, _TEMPORAL_WITHIN_S, is_quiet=True)
     where = client.service_client.config.target_host
     if not has_worker:
         return f"{where} answers"

@@ -7,7 +7,6 @@ The embedded server's address is in a file under home that the supervisor writes
 """
 
 import ipaddress
-import logging
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -19,7 +18,7 @@ import anyio
 import anyio.to_thread
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.runtime import LoggingConfig, LoggingFormat, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, RPCError, TLSConfig
 from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker
 
@@ -40,9 +39,9 @@ def read_temporal_address(home: Places) -> str | None:
         return None
 
 
-async def connect_temporal(settings: Settings, within_s: float | None = None) -> Client:
+async def connect_temporal(settings: Settings, within_s: float | None = None, *, is_quiet: bool = False) -> Client:
     """A client that has reached the server, within `within_s` (by default `temporal.connect_within_s`). Raises
-    `unavailable` if there is none."""
+    `unavailable` if there is none. Quiet: for a process whose stdout is for something else than logs."""
     within_s = settings.temporal.connect_within_s if within_s is None else within_s
     trouble = "no stack runs here"
     with anyio.move_on_after(within_s):
@@ -51,7 +50,7 @@ async def connect_temporal(settings: Settings, within_s: float | None = None) ->
             if address is not None:
                 try:
                     with anyio.fail_after(_TRY_WITHIN_S):
-                        return await _connect(settings.temporal, address)
+                        return await _connect(settings.temporal, address, is_quiet=is_quiet)
                 except (RuntimeError, RPCError) as error:  # the SDK has no class of its own for a failed connection
                     trouble = f"{address}: {_first_line(error)}"
                 except TimeoutError:
@@ -69,7 +68,7 @@ async def connect_temporal_lazily(settings: Settings) -> Client | None:
     return await _connect(settings.temporal, address, lazy=True) if address is not None else None
 
 
-async def _connect(settings: TemporalSettings, address: str, *, lazy: bool = False) -> Client:
+async def _connect(settings: TemporalSettings, address: str, *, lazy: bool = False, is_quiet: bool = False) -> Client:
     is_near = _is_loopback(address)
     return await Client.connect(
         address,
@@ -81,18 +80,16 @@ async def _connect(settings: TemporalSettings, address: str, *, lazy: bool = Fal
         connect_timeout=timedelta(seconds=_TRY_WITHIN_S),
         # On loopback a byte costs less than packing it.
         grpc_compression=GrpcCompression.NONE if is_near else GrpcCompression.GZIP,
-        runtime=_runtime(),
+        runtime=_runtime("ERROR" if is_quiet else "WARN"),
         lazy=lazy,
     )
 
 
 @cache
-def _runtime() -> Runtime:
-    """One for the process. What its native part has to say goes through our logs instead of to stdout."""
-    said = LoggingConfig(
-        filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
-        forwarding=LogForwardingConfig(logging.getLogger("temporalio.core")),
-    )
+def _runtime(level: str) -> Runtime:
+    """One for the process. What its native part has to say are JSON lines on stdout. They do not pass through our logs:
+    one that comes while Python ends would wait for Python, and Python for it, for ever."""
+    said = LoggingConfig(filter=TelemetryFilter(core_level=level, other_level="ERROR"), format=LoggingFormat.JSON)
     return Runtime(telemetry=TelemetryConfig(logging=said))
 
 
