@@ -15,6 +15,8 @@ from temporalio.worker import Worker
 
 from outlive.base import SystemClock
 from outlive.machine.activities import RecordActivities
+from outlive.machine.build_activities import BuildActivities
+from outlive.machine.build_workflow import BuildEnvironment
 from outlive.machine.queues import MACHINES
 from outlive.machine.reconciler import Reconciler
 from outlive.machine.workflow import SettleMachine
@@ -22,7 +24,7 @@ from outlive.processes.ending import open_ending
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.ready import tell_ready
 from outlive.wiring.build import open_stores
-from outlive.wiring.machines import make_settler
+from outlive.wiring.machines import make_settler, open_environment_parts
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import Settings, prepare_home
 from outlive.wiring.temporal import connect_temporal, make_worker
@@ -57,12 +59,19 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
     clock = SystemClock()
     client = await connect_temporal(settings)
     margin_s = settings.node.margin_s
-    async with open_stores(settings, clock) as stores, anyio.create_task_group() as group:
+    async with (
+        open_stores(settings, clock) as stores,
+        open_environment_parts(settings, stores, client, clock) as environments,
+        anyio.create_task_group() as group,
+    ):
         records = RecordActivities(stores.machines, stores.nodes, stores.checkpoints, clock, margin_s=margin_s)
         settler = make_settler(client)
         reconciler = Reconciler(stores.machines, stores.checkpoints, stores.nodes, settler, clock, margin_s=margin_s)
         group.start_soon(reconciler.run)
-        await _work(settings, client, Duties((SettleMachine,), records.all), ready_fd)
+        group.start_soon(environments.pool.run)
+        builds = BuildActivities(environments.building)
+        duties = Duties((SettleMachine, BuildEnvironment), (*records.all, *builds.all))
+        await _work(settings, client, duties, ready_fd)
 
 
 async def _work(settings: Settings, client: Client, duties: Duties, ready_fd: int | None) -> None:

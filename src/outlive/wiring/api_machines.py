@@ -4,7 +4,6 @@ Temporal may be away when an API starts, and come later: it is looked for when s
 needs it, and until then everything else works.
 """
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,15 +12,13 @@ import anyio.to_thread
 from temporalio.client import Client
 
 from outlive.api import MachineParts
-from outlive.base import InvalidError, MachineId
-from outlive.machine.backends.node_client import HttpDoor
+from outlive.base import MachineId
 from outlive.machine.caller import MachineCaller
 from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import Records
 from outlive.wiring.build import Parts, open_object_store
-from outlive.wiring.machines import make_builder, make_settler
-from outlive.wiring.node_token import ensure_node_token
+from outlive.wiring.machines import make_builder, make_settler, open_node_door
 from outlive.wiring.settings import Settings
 from outlive.wiring.temporal import connect_temporal
 
@@ -51,14 +48,11 @@ class LateTemporal:
 
 @asynccontextmanager
 async def open_machine_parts(settings: Settings, parts: Parts) -> AsyncIterator[MachineParts]:
-    token = await anyio.to_thread.run_sync(ensure_node_token, settings)
-    tls = await anyio.to_thread.run_sync(_tls, settings)
     objects = await open_object_store(settings)
     records = Records(parts.machines, parts.effects, parts.nodes, parts.checkpoints, parts.environments)
     temporal = LateTemporal(settings)
     keeper = MachineKeeper(parts.machines, temporal, parts.clock)
-    door = HttpDoor(parts.machines, parts.nodes, token, parts.clock, tls)
-    try:
+    async with open_node_door(settings, parts.machines, parts.nodes, parts.clock) as door:
         yield MachineParts(
             keeper=keeper,
             caller=MachineCaller(keeper, parts.effects, door, parts.clock),
@@ -66,16 +60,3 @@ async def open_machine_parts(settings: Settings, parts: Parts) -> AsyncIterator[
             environments=Environments(parts.environments, keeper, temporal, objects.get, parts.clock),
             read_output=objects.get,
         )
-    finally:
-        await door.aclose()
-
-
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    """Whom we take for a node. None: only those on this host are asked, or the host's own authorities count."""
-    authority = settings.node.tls_ca
-    if authority is None:
-        return None
-    try:
-        return ssl.create_default_context(cafile=str(authority))
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidError("node.tls_ca", f"{str(authority)!r} (node.tls_ca) cannot be used: {error}.") from None
