@@ -6,7 +6,6 @@ For processes that have nothing to say to clients at their end (worker, node); t
 import logging
 import os
 import signal
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -36,10 +35,9 @@ def _end(ending: anyio.Event, why: str, hang_s: float) -> None:
     _log.info("stopping", extra={"why": why})
     if ending.is_set():
         os._exit(1)
-    # A thread, not a task: it has to work when the event loop does not.
-    watchdog = threading.Timer(hang_s, os._exit, (1,))
-    watchdog.daemon = True
-    watchdog.start()
+    # The kernel's alarm, not a task or a thread: it has to work when the event loop, or Python itself, does not.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, hang_s)
     ending.set()
 
 
