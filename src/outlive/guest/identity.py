@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from typing import Literal
 
 from outlive.guest.complaints import complain
 from outlive.guest.loop import Loop
@@ -17,6 +18,19 @@ from outlive.guest.wire import VERSION, WireError, Words
 
 HOOK = "/etc/outlive/after_wake"
 _HOOK_S = 30.0
+
+Welcome = Literal["boot", "again", "wake", "fork"]
+
+
+def decide_welcome(had_machine: str, had_generation: int, machine: str, generation: int) -> Welcome:
+    """What a welcome means to a guest that was this machine, in this generation, before."""
+    if not had_machine:
+        return "boot"
+    if machine != had_machine:
+        return "fork"
+    if generation < had_generation:
+        raise WireError(f"generation {generation} is over: this machine has been {had_generation}")
+    return "wake" if generation > had_generation else "again"
 
 
 class Identity:
@@ -36,17 +50,13 @@ class Identity:
         machine, generation, env = words.get("machine"), words.get("generation"), words.get("env")
         if not isinstance(machine, str) or not isinstance(generation, int) or not isinstance(env, dict):
             raise WireError("this is no welcome")
-        is_first = not self.machine
-        is_fork = not is_first and machine != self.machine
-        if not is_fork and generation < self.generation:
-            raise WireError(f"generation {generation} is over: this machine has been {self.generation}")
-        is_wake = is_fork or (not is_first and generation > self.generation)
+        what = decide_welcome(self.machine, self.generation, machine, generation)
         self.machine, self.generation = machine, generation
         self.env = {str(name): str(value) for name, value in env.items()}
-        if is_first or is_fork:
+        if what in ("boot", "fork"):
             self._become(str(words.get("hostname", "")), str(words.get("seed", "")))
-        if is_wake:
-            self._run_hook("fork" if is_fork else "wake")
+        if what in ("wake", "fork"):
+            self._run_hook(what)
 
     def _become(self, hostname: str, seed: str) -> None:
         """Nothing in the guest draws on a generator of its own: what it needs it asks the system for, each time."""

@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -23,7 +22,7 @@ from outlive.guest.complaints import complain
 Callback = Callable[[], None]
 Job = Generator[None, None, None]
 
-_GAP_S = 1.0  # a poll that comes back so much late while the host is away: the machine was not running
+_GAP_S = 1.0  # a poll that comes back so much late while the host is away: the machine was not there
 _COMPACT_AT = 1024
 _READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 _WRITE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
@@ -40,7 +39,8 @@ class Timer:
 
 
 class Loop:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._epoll = select.epoll()
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
@@ -50,18 +50,23 @@ class Loop:
         self._order = itertools.count()
         self._soon: deque[Callback] = deque()
         self._jobs: deque[Job] = deque()
-        self._not_lived_s = 0.0
+        self._seen = clock()
+        self._lived_s = 0.0
         self._is_running = False
         self.is_away = False  # the host is: polls are short then, and a long one was a sleep of the whole machine
         self.on_child: Callback = lambda: None
 
     def now(self) -> float:
-        """Seconds that this machine has lived through."""
-        return time.monotonic() - self._not_lived_s
+        """Seconds that this machine has lived through, as of this turn.
+
+        Read once a turn, in one place: a machine may be saved between any two lines and go on a week later, and then
+        no timer may be set from a time on the one side and looked at from the other.
+        """
+        return self._lived_s
 
     def skip(self, seconds: float) -> None:
         """The machine stood still for so long."""
-        self._not_lived_s += seconds
+        self._lived_s -= seconds
 
     def watch(self, descriptor: int, read: Callback | None = None, write: Callback | None = None) -> None:
         """From now on these two (and only these) are called when the descriptor is ready."""
@@ -153,22 +158,27 @@ class Loop:
         if next(job, StopIteration) is not StopIteration:
             self._jobs.append(job)
 
+    def _look_at_clock(self, expected_s: float) -> None:
+        now = self._clock()
+        elapsed, self._seen = now - self._seen, now
+        if self.is_away and elapsed > expected_s + _GAP_S:
+            elapsed = expected_s
+        self._lived_s += elapsed
+
     def _poll(self) -> list[tuple[int, int]]:
+        self._look_at_clock(0.0)
         timeout = -1.0
         if self._soon or self._jobs:
             timeout = 0.0
         elif self._timers:
             timeout = max(0.0, self._timers[0][0] - self.now())
-        begun = time.monotonic()
         try:
             ready = self._epoll.poll(timeout)
         except OSError as error:
             if error.errno != errno.EINTR:
                 raise
             ready = []
-        late = time.monotonic() - begun - max(timeout, 0.0)
-        if self.is_away and timeout >= 0 and late > _GAP_S:
-            self.skip(late)
+        self._look_at_clock(max(timeout, 0.0))
         return ready
 
     def _run_due(self) -> None:
@@ -183,4 +193,6 @@ def _call(callback: Callback) -> None:
     try:
         callback()
     except Exception as error:  # noqa: BLE001  # the end of PID 1 is the end of the machine, and of all that runs in it
+        import traceback  # not at the start: it is dear, and hardly ever needed
+
         complain("".join(traceback.format_exception(error)))

@@ -14,6 +14,7 @@ _LISTENING = "0A"
 _PORT_LIMIT = 1000
 _FOUND_LIMIT = 100
 _DELETED = " (deleted)"
+_NAMELESS = ("/memfd:", "/SYSV", "/dev/zero")  # memory that never had a file
 
 
 def verbs() -> dict[str, Callable[[Ask], None]]:
@@ -74,11 +75,11 @@ def _listening(path: str) -> Iterator[int]:
 
 def find_unsavable() -> list[str]:
     """Files that are deleted and still in use, outside tmpfs: gVisor cannot save a memory that refers to them."""
-    tmpfs = tuple(f"{place.rstrip('/')}/" for place in _tmpfs_places())
+    in_memory = (*(f"{place.rstrip('/')}/" for place in _tmpfs_places()), *_NAMELESS)
     found: list[str] = []
     for pid in _pids():
         for what in sorted(set(_deleted_of(pid))):
-            if not what.startswith(tmpfs) and len(found) < _FOUND_LIMIT:
+            if not what.startswith(in_memory) and len(found) < _FOUND_LIMIT:
                 found.append(f"{pid}: {what[:400]}")
     return found
 
@@ -97,15 +98,24 @@ def _deleted_of(pid: int) -> Iterator[str]:
     for link in links:
         try:
             target = os.readlink(link)
-            # A name may end like this and be there: only what has no name left counts.
-            if target.startswith("/") and target.endswith(_DELETED) and os.stat(link).st_nlink == 0:
+            if target.startswith("/") and target.endswith(_DELETED) and not _is_there(target, os.stat(link)):
                 yield target.removesuffix(_DELETED)
         except OSError:
             continue
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             for line in file:
-                if line.rstrip().endswith(_DELETED.encode()):
-                    yield "/" + line.decode("utf-8", "replace").rstrip().partition("/")[2].removesuffix(_DELETED)
+                target = "/" + os.fsdecode(line).rstrip("\n").partition("/")[2]
+                if target.endswith(_DELETED) and not os.path.lexists(target):
+                    yield target.removesuffix(_DELETED)
     except OSError:
         return
+
+
+def _is_there(target: str, found: os.stat_result) -> bool:
+    """A name may end like this and be there. (The count of links does not tell: gVisor leaves it as it was.)"""
+    try:
+        named = os.lstat(target)
+    except OSError:
+        return False
+    return (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino)

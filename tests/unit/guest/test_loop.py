@@ -83,3 +83,31 @@ def test_many_cancelled_timers_do_not_pile_up() -> None:
     for _ in range(20_000):
         loop.after(600, lambda: None).cancel()
     assert len(loop._timers) < 3000
+
+
+class JumpingClock:
+    """Real time, which leaps when it is asked the `nth` time: the machine was saved and restored in between."""
+
+    def __init__(self, nth: int, leap_s: float) -> None:
+        self._nth, self._leap_s, self._asked = nth, leap_s, 0
+
+    def __call__(self) -> float:
+        self._asked += 1
+        return time.monotonic() + (self._leap_s if self._asked >= self._nth else 0.0)
+
+
+@pytest.mark.parametrize("nth", range(2, 12))
+def test_while_the_host_is_away_a_leap_of_time_is_a_sleep_of_the_machine(nth: int) -> None:
+    loop, done = Loop(JumpingClock(nth, 3600)), list[str]()
+    loop.is_away = True
+    loop.after(600, lambda: done.append("timed out"))
+    ticks = 20
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks -= 1
+        loop.after(0.001, tick if ticks else loop.stop)
+
+    tick()
+    loop.run()
+    assert done == []
