@@ -4,16 +4,17 @@
                                                                     └─ verify ─ record `ready` ─ hibernated ─ destroy
 Rule 1: whatever fails, the machine goes on as it was; a half-made checkpoint is given up and swept later.
 Rule 2: memory that cannot be saved is said (`has_memory`), never pretended.
+Rule 3: a parent whose objects are damaged spoils no child: that is saved again, under another id, sharing nothing.
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import anyio
 
-from outlive.base import BrokenError, CrashPoint, NotFoundError, OutliveError, new_checkpoint_id, reach
+from outlive.base import BrokenError, CrashPoint, MachineId, NotFoundError, OutliveError, new_checkpoint_id, reach
 from outlive.machine import lifecycle
 from outlive.machine.checkpoint import CheckpointFacts, Manifest, Saved
 from outlive.machine.node.parts import NodeParts
@@ -35,19 +36,22 @@ class Saving:
 
     async def checkpoint(self, resident: Resident) -> Checkpoint:
         """One more checkpoint; the machine goes on."""
-        async with self._standing_still(resident) as (record, mark, has_memory):
-            begun = await self._begin(record, mark)
-            saved = await self._store(record, resident.sandbox, begun, has_memory=has_memory)
+
+        async def save(shares: bool) -> Checkpoint:
+            async with self._standing_still(resident) as (record, mark, has_memory):
+                begun = await self._begin(record, mark, shares=shares)
+                saved = await self._store(record, resident.sandbox, begun, has_memory=has_memory)
+            return await self._finish(record, begun, saved)
+
+        ready = await _sharing_if_sound(resident.id, save)
         resident.saved_at = self._parts.clock.monotonic()
-        return await self._finish(record, begun, saved)
+        return ready
 
     async def hibernate(self, resident: Resident) -> Checkpoint:
         """Its last checkpoint; the machine is gone from here when this returns."""
         parts = self._parts
         async with self._standing_still(resident) as (record, mark, has_memory):
-            begun = await self._begin(record, mark)
-            saved = await self._store(record, resident.sandbox, begun, has_memory=has_memory)
-            ready = await self._finish(record, begun, saved)
+            ready = await self._save(record, resident.sandbox, mark, has_memory=has_memory)
             reach(CrashPoint.HIBERNATE_BEFORE_RECORD)
             now = parts.clock.now()
             await parts.machines.change(
@@ -62,8 +66,16 @@ class Saving:
     async def salvage(self, record: Machine, sandbox: Sandbox) -> Checkpoint:
         """The filesystem of a sandbox that is dead or cannot be asked. Nothing that ran in it is in it."""
         mark = await self._parts.effects.mark(record.id)
-        begun = await self._begin(record, mark)
-        return await self._finish(record, begun, await self._store(record, sandbox, begun, has_memory=False))
+        return await self._save(record, sandbox, mark, has_memory=False)
+
+    async def _save(self, record: Machine, sandbox: Sandbox, mark: int, *, has_memory: bool) -> Checkpoint:
+        """A checkpoint of what stands still until this returns."""
+
+        async def save(shares: bool) -> Checkpoint:
+            begun = await self._begin(record, mark, shares=shares)
+            return await self._finish(record, begun, await self._store(record, sandbox, begun, has_memory=has_memory))
+
+        return await _sharing_if_sound(record.id, save)
 
     @asynccontextmanager
     async def _standing_still(self, resident: Resident) -> AsyncIterator[tuple[Machine, int, bool]]:
@@ -103,13 +115,13 @@ class Saving:
         reach(CrashPoint.CHECKPOINT_AFTER_IMAGE)
         return True
 
-    async def _begin(self, record: Machine, mark: int) -> Checkpoint:
+    async def _begin(self, record: Machine, mark: int, *, shares: bool) -> Checkpoint:
         now = self._parts.clock.now()
         begun = Checkpoint(
             id=new_checkpoint_id(),
             machine=record.id,
             generation=record.generation,
-            parent=record.checkpoint or record.origin,
+            parent=(record.checkpoint or record.origin) if shares else None,
             effects_mark=mark,
             created_at=now,
             deadline_at=now + _MAKING_WITHIN,
@@ -169,3 +181,14 @@ class Saving:
         )
         await prune_checkpoints(parts.checkpoints, record.id)
         return ready
+
+
+async def _sharing_if_sound(machine: MachineId, save: Callable[[bool], Awaitable[Checkpoint]]) -> Checkpoint:
+    """`save` sharing what the parent has stored; if that turns out to be damaged, once more sharing nothing."""
+    try:
+        return await save(True)
+    except BrokenError as error:
+        if not error.code.startswith("checkpoint."):
+            raise
+        _log.warning("machine %s is saved again and shares nothing: %s", machine, error.message)
+    return await save(False)
