@@ -21,7 +21,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from integration.api.stack import TOKEN, open_api
+from integration.api.machines import open_machine_api
+from integration.api.stack import TOKEN
 from outlive.base import is_id
 
 EXAMPLES = 15  # of each operation
@@ -41,8 +42,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     @asynccontextmanager
     async def run(home: Path) -> AsyncIterator[str]:
-        async with open_api(home) as api:
-            yield api.url
+        async with open_machine_api(home) as machines:
+            yield machines.api.url
 
     with (
         anyio.from_thread.start_blocking_portal() as portal,
@@ -62,6 +63,11 @@ def _aim(case: Any, url: str) -> None:
     if isinstance(given, str) and is_id(given, "conv") and not case.path.endswith("/stream"):
         made = httpx.post(f"{url}/v1/conversations", json={}, headers=HEADERS, trust_env=False)
         case.path_parameters["conversation"] = made.json()["id"]
+    machine = (case.path_parameters or {}).get("machine")
+    # Not for commands: what is generated must not run, these machines are processes of this host.
+    if isinstance(machine, str) and is_id(machine, "mach") and not case.path.endswith("/exec"):
+        made = httpx.post(f"{url}/v1/machines", json={}, headers=HEADERS, trust_env=False)
+        case.path_parameters["machine"] = made.json()["id"]
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
