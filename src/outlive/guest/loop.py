@@ -123,13 +123,14 @@ class Loop:
         self._is_running = True
         wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         before = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        handler = signal.signal(signal.SIGCHLD, lambda *_: None)
         self.watch(wake_read, read=lambda: self._reap(wake_read))
         try:
             self.on_child()
             while self._is_running:
                 self._turn()
         finally:
+            signal.signal(signal.SIGCHLD, handler)
             signal.set_wakeup_fd(before)
             self.forget(wake_read)
             os.close(wake_read)
