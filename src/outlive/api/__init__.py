@@ -1,9 +1,13 @@
 """HTTP: translates, decides nothing. See ARCHITECTURE.md."""
 
-from outlive.api.app import create_app
+from typing import TYPE_CHECKING, Any
+
 from outlive.api.errors import HEADERS_LIMIT, HEADERS_TOO_LARGE, HEADERS_TOO_SLOW, UNREADABLE
 from outlive.api.parts import FOLLOWERS_LIMIT, ApiParts, MachineParts
 from outlive.api.raw import RawStream
+
+if TYPE_CHECKING:
+    from outlive.api.app import create_app
 
 __all__ = [
     "FOLLOWERS_LIMIT",
@@ -16,3 +20,12 @@ __all__ = [
     "RawStream",
     "create_app",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The application is imported when it is asked for: a node serves HTTP too, and starts in half the time without."""
+    if name == "create_app":
+        from outlive.api.app import create_app
+
+        return create_app
+    raise AttributeError(name)

@@ -10,9 +10,8 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
@@ -30,6 +29,9 @@ from outlive.base import (
     OutliveError,
 )
 from outlive.governance import Answer
+
+if TYPE_CHECKING:
+    from fastapi.exceptions import RequestValidationError  # half a second that a node need not spend
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -137,12 +139,12 @@ def to_response(answer: Answer, *extra: tuple[str, str]) -> Response:
     return response
 
 
-def invalid_from(error: ValidationError | RequestValidationError, root: str = "") -> RequestInvalidError:
+def invalid_from(error: "ValidationError | RequestValidationError", root: str = "") -> RequestInvalidError:
     """What pydantic found, without what was sent: that may be big, or secret."""
     found: Sequence[ErrorDetails] = (
-        error.errors()
-        if isinstance(error, RequestValidationError)
-        else error.errors(include_url=False, include_context=False, include_input=False)
+        error.errors(include_url=False, include_context=False, include_input=False)
+        if isinstance(error, ValidationError)
+        else error.errors()
     )
     return RequestInvalidError([_told(each["loc"], each["msg"], each["type"], root) for each in found[:ERRORS_SHOWN]])
 
@@ -171,6 +173,8 @@ async def answer_outlive_error(_: Request, error: Exception) -> Response:
 
 
 async def answer_validation_error(_: Request, error: Exception) -> Response:
+    from fastapi.exceptions import RequestValidationError
+
     assert isinstance(error, RequestValidationError)
     return to_response(to_answer(invalid_from(error)))
 

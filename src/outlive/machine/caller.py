@@ -21,9 +21,8 @@ from outlive.base import (
     OutliveError,
     UnavailableError,
 )
-from outlive.machine.door import ExecRequest, MachineDoor, Output
+from outlive.machine.door import ExecRequest, MachineDoor, Output, digest_of
 from outlive.machine.keeper import MachineKeeper
-from outlive.machine.node.runs import digest_of
 from outlive.machine.records import Effects
 from outlive.machine.status import Effect, Machine
 

@@ -5,6 +5,7 @@ generation that the caller believes in: a node that has another one refuses (`ma
 record again. `machine.guest_away` (unavailable) while the machine does not answer: try again, with the same effect id.
 """
 
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -55,6 +56,12 @@ class ExecRequest(BaseModel):
         if len((self.stdin or "").encode(errors="surrogatepass")) > STDIN_LIMIT:
             raise ValueError(f"stdin has at most {STDIN_LIMIT} bytes; put a file into the machine instead")
         return self
+
+
+def digest_of(request: ExecRequest) -> str:
+    """What an effect id stands for. How one waits for it is not part of it."""
+    made_of = request.model_dump_json(exclude={"effect_id", "background"})
+    return hashlib.sha256(made_of.encode(errors="surrogatepass")).hexdigest()
 
 
 class Output(NamedTuple):

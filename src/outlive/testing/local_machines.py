@@ -29,8 +29,7 @@ from outlive.base import (
     new_node_id,
 )
 from outlive.machine import lifecycle
-from outlive.machine.door import ExecRequest, FileEntry, FileKind, Output, ProcessEntry
-from outlive.machine.node.runs import digest_of
+from outlive.machine.door import ExecRequest, FileEntry, FileKind, Output, ProcessEntry, digest_of
 from outlive.machine.records import Records
 from outlive.machine.status import Checkpoint, Effect, Machine, Node
 

@@ -9,7 +9,6 @@ Rule 3: what the journal has begun and the guest does not hold was never started
         generation; otherwise nobody knows, and it is `lost`.
 """
 
-import hashlib
 import logging
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -28,7 +27,7 @@ from outlive.base import (
     reach,
 )
 from outlive.machine.command import Command, Exit
-from outlive.machine.door import ExecRequest, Output
+from outlive.machine.door import ExecRequest, Output, digest_of
 from outlive.machine.guest_link import RunningCommand
 from outlive.machine.node.outputs import KeptStream
 from outlive.machine.node.parts import NodeParts
@@ -42,12 +41,6 @@ TYPED_QUEUE = 16  # pieces of stdin that a command has not taken; who writes mor
 _EXIT_WITHIN_S = 30.0
 _ACKNOWLEDGE_AT = 1024 * 1024
 _RETRY_S = 0.2
-
-
-def digest_of(request: ExecRequest) -> str:
-    """What an effect id stands for. How one waits for it is not part of it."""
-    made_of = request.model_dump_json(exclude={"effect_id", "background"})
-    return hashlib.sha256(made_of.encode(errors="surrogatepass")).hexdigest()
 
 
 class Run:
