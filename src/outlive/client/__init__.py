@@ -9,6 +9,7 @@ for event in conversation.follow():
 from outlive.client.client import AsyncClient
 from outlive.client.conversations import AsyncConversation, AsyncConversations
 from outlive.client.endpoint import Endpoint, find_endpoint
+from outlive.client.environments import AsyncEnvironments, EnvironmentFacts, Environments
 from outlive.client.following import Following
 from outlive.client.machine_wire import ExecResult, FileFacts, MachineFacts, Piece
 from outlive.client.machines import AsyncMachine, AsyncMachines
@@ -21,6 +22,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConversation",
     "AsyncConversations",
+    "AsyncEnvironments",
     "AsyncMachine",
     "AsyncMachines",
     "Client",
@@ -28,6 +30,8 @@ __all__ = [
     "ConversationFacts",
     "Conversations",
     "Endpoint",
+    "EnvironmentFacts",
+    "Environments",
     "Event",
     "ExecResult",
     "FileFacts",

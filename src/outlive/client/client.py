@@ -6,6 +6,7 @@ from typing import Self
 
 from outlive.client.conversations import AsyncConversations
 from outlive.client.endpoint import find_endpoint
+from outlive.client.environments import AsyncEnvironments
 from outlive.client.machines import AsyncMachines
 from outlive.client.transport import DEADLINE_S, PATIENCE_S, Transport
 
@@ -28,6 +29,7 @@ class AsyncClient:
         self._transport = Transport(partial(find_endpoint, url, token), deadline_s=deadline_s, patience_s=patience_s)
         self.conversations = AsyncConversations(self._transport)
         self.machines = AsyncMachines(self._transport)
+        self.environments = AsyncEnvironments(self._transport)
 
     @property
     def url(self) -> str:

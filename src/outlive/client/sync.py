@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from outlive.client.client import AsyncClient
 from outlive.client.conversations import LIST_LIMIT, AsyncConversation, AsyncConversations
+from outlive.client.environments import Environments
 from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
 from outlive.client.loop import Loop
@@ -154,6 +155,7 @@ class Client:
         self._loop = Loop(self._twin.aclose)
         self.conversations = Conversations(self._loop, self._twin.conversations)
         self.machines = Machines(self._loop, self._twin.machines)
+        self.environments = Environments(self._loop, self._twin.environments)
 
     @property
     def url(self) -> str:

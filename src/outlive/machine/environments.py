@@ -8,6 +8,7 @@ Rule 2: one request makes one machine, however often it is run again: the one th
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from outlive.base import (
@@ -15,6 +16,7 @@ from outlive.base import (
     Clock,
     ConflictError,
     ConversationId,
+    DeniedError,
     MachineId,
     NotFoundError,
     OperationId,
@@ -22,6 +24,7 @@ from outlive.base import (
     UnavailableError,
     derive,
 )
+from outlive.machine.base import parse_reference
 from outlive.machine.environment import DEFAULT_NAME, EnvironmentDefinition
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import EnvironmentRecords
@@ -57,17 +60,27 @@ class Recipe(NamedTuple):
 
 class Environments:
     def __init__(
-        self, records: EnvironmentRecords, keeper: MachineKeeper, builder: Builder, read_log: ReadLog, clock: Clock
+        self,
+        records: EnvironmentRecords,
+        keeper: MachineKeeper,
+        builder: Builder,
+        read_log: ReadLog,
+        clock: Clock,
+        *,
+        base_paths: Sequence[Path] = (),
     ) -> None:
+        """`base_paths`: the folders of a host that bases may be taken from."""
         self._records = records
         self._keeper = keeper
         self._builder = builder
         self._read_log = read_log
         self._clock = clock
+        self._base_paths = base_paths
 
     async def define(self, definition: EnvironmentDefinition) -> Environment:
         """From now on its name stands for this. It is built if it was not before, or if that failed; this does not
         wait for it."""
+        check_base(definition.base, self._base_paths)
         now = self._clock.now()
         made = new_environment(definition, now)
         await self._records.put(made)
@@ -155,6 +168,16 @@ class Environments:
 
     def _built_in(self, name: str) -> Environment:
         return new_environment(BUILT_IN[name], self._clock.now())
+
+
+def check_base(base: str, allowed: Sequence[Path]) -> None:
+    """Pure. That a definition does not make machines of whatever is on a host's disk."""
+    path = parse_reference(base).path
+    if path is not None and not any(path.is_relative_to(folder) for folder in allowed):
+        raise DeniedError(
+            "environment.base_denied",
+            f"The base {base!r} is on the host's own disk, outside of what the setting machines.base_paths allows.",
+        )
 
 
 # ── what becomes of a record: pure ──

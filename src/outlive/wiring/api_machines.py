@@ -57,6 +57,13 @@ async def open_machine_parts(settings: Settings, parts: Parts) -> AsyncIterator[
             keeper=keeper,
             caller=MachineCaller(keeper, parts.effects, door, parts.clock),
             records=records,
-            environments=Environments(parts.environments, keeper, temporal, objects.get, parts.clock),
+            environments=Environments(
+                parts.environments,
+                keeper,
+                temporal,
+                objects.get,
+                parts.clock,
+                base_paths=settings.machines.base_paths,
+            ),
             read_output=objects.get,
         )

@@ -176,6 +176,9 @@ class MachineSettings(_Section):
     cache: AbsolutePath = Field(
         Path("/var/lib/outlive"), description="Folder of bases and guest runtimes, shared by all homes of this host."
     )
+    base_paths: tuple[AbsolutePath, ...] = Field(
+        (), description="Folders of this host that `dir:`, `tar:` and `oci:` bases of environments may be in."
+    )
     freeze_after_s: float = Field(30.0, ge=0, description="Idle seconds before a machine is frozen; 0: never.")
     hibernate_after_s: float = Field(600.0, ge=0, description="Idle seconds before a machine is hibernated; 0: never.")
     checkpoint_every_s: float = Field(

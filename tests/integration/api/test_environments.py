@@ -97,6 +97,13 @@ async def test_what_is_wrong_with_a_definition_is_named(stack: MachineApi, field
     assert field in answer.text
 
 
+async def test_no_definition_reads_the_disk_of_a_host(stack: MachineApi) -> None:
+    for base in ("dir:/root", "tar:/etc/shadow", "oci:/srv/image.tar"):
+        answer = await stack.http.post("/v1/environments", json={"name": "thief", "base": base})
+        assert assert_problem(answer, 403)["code"] == "environment.base_denied"
+    assert assert_problem(await stack.http.get("/v1/environments/thief"), 404)["code"] == "environment.unknown"
+
+
 async def test_a_create_whose_answer_was_lost_finds_the_machine_that_it_claimed(stack: MachineApi) -> None:
     made = (await stack.http.post("/v1/environments", json={"name": "small", "base": "host", "warm": 1})).json()
     warm = [(await stack.node.create()).id for _ in range(2)]

@@ -1,0 +1,167 @@
+"""`outlive environments` and `outlive environment ...`: what machines are made from, over the client."""
+
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outlive.base import ConflictError, InvalidError
+from outlive.cli.output import Json
+
+if TYPE_CHECKING:
+    from outlive.client import Client, EnvironmentFacts
+
+PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment.")]
+
+environment_app = typer.Typer(
+    name="environment",
+    help="One environment: build it from its file, show it, read what its build said.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("environments")(environments)
+    app.add_typer(environment_app)
+
+
+@contextmanager
+def _client() -> "Iterator[Client]":
+    from outlive.client import Client
+
+    with Client(patience_s=PATIENCE_S) as client:
+        yield client
+
+
+def _say_json(document: object) -> None:
+    from outlive.cli.render import json_text
+
+    print(json_text(document), flush=True)
+
+
+def environments(json: Json = False) -> None:
+    """List environments by name.
+
+    \b
+    Example:
+      outlive environments
+    """
+    with _client() as client:
+        found = client.environments.list()
+    if json:
+        _say_json({"items": [each.to_json() for each in found]})
+        return
+    print(_table(found), flush=True)
+
+
+def _table(found: "Sequence[EnvironmentFacts]") -> str:
+    from outlive.cli.render import clean_line
+
+    rows = [("NAME", "STATE", "WARM", "BASE")]
+    rows += [
+        (clean_line(each.name), each.state, str(each.warm), clean_line(each.definition.get("base", "")))
+        for each in found
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = (
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+@environment_app.command()
+def build(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Its definition, in TOML.")],
+    json: Json = False,
+) -> None:
+    """Build an environment and show what the build says (on stderr). The same definition again is built once; one that
+    failed is tried again. Leaving does not end a build.
+
+    \b
+    Example:
+      outlive environment build web.toml && outlive machine create --environment web
+    """
+    definition = _read(file)
+    with _client() as client:
+        built = client.environments.build(definition, on_log=_show)
+    if built.state == "failed":
+        raise ConflictError("environment.failed", f"{built.name} could not be built: {built.reason}")
+    if json:
+        _say_json(built.to_json())
+    else:
+        print(f"{built.state}: {built.name}", flush=True)
+
+
+@environment_app.command()
+def show(name: Name, json: Json = False) -> None:
+    """Show what an environment is made from and how far it is.
+
+    \b
+    Example:
+      outlive environment show web
+    """
+    from outlive.cli.render import clean, clean_line, json_text, when
+
+    with _client() as client:
+        found = client.environments.get(name)
+    if json:
+        _say_json(found.to_json())
+        return
+    rows = [
+        ("name", clean_line(found.name)),
+        ("state", found.state),
+        ("reason", clean(found.reason) if found.reason else None),
+        ("warm", found.warm),
+        ("checkpoint", found.checkpoint),
+        ("changed", when(found.changed_at)),
+        ("digest", clean_line(found.digest)),
+        ("definition", json_text(found.definition)),
+    ]
+    print("\n".join(f"{label:<12}{value}" for label, value in rows if value is not None), flush=True)
+
+
+@environment_app.command()
+def log(name: Name, json: Json = False) -> None:
+    """Show what the build of an environment said, as far as it is.
+
+    \b
+    Example:
+      outlive environment log web
+    """
+    from outlive.cli.render import clean
+
+    with _client() as client:
+        said = client.environments.log(name).decode(errors="replace")
+    if json:
+        _say_json({"log": said})
+    else:
+        print(clean(said), end="", flush=True)
+
+
+def _show(said: bytes) -> None:
+    from outlive.cli.render import clean
+
+    print(clean(said.decode(errors="replace")), end="", file=sys.stderr, flush=True)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        dumps(found)
+        return found
+    except OSError as error:
+        raise InvalidError("environment.unreadable", f"{str(file)!r} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InvalidError("environment.toml", f"{str(file)!r} is not UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidError("environment.toml", f"{str(file)!r} is not TOML: {error}.") from None
+    except TypeError:
+        raise InvalidError("environment.toml", f"{str(file)!r} holds a date or a time: no field is one.") from None
