@@ -15,7 +15,7 @@ from outlive.base import Clock, MachineId, NodeId, OutliveError
 from outlive.machine import lifecycle
 from outlive.machine.failures import to_failure
 from outlive.machine.queues import CREATE, MACHINES, node_queue
-from outlive.machine.records import CheckpointRecords, MachineRecords, Nodes
+from outlive.machine.records import CheckpointRecords, Gone, MachineRecords, Nodes
 from outlive.machine.steps import FAIL, FORGET, PLAN, STEP_ACTIVITIES, Failure, Plan, Task
 
 NODE_MARGIN_S = 10.0  # after the end of a node's lease, before its machines may come up elsewhere
@@ -67,6 +67,7 @@ class RecordActivities:
             await self._machines.change(
                 task.machine,
                 lambda machine: lifecycle.declare_lost(machine, node, now, reason=f"node {node} is gone"),
+                gone=Gone(node, self._margin_s),
             )
 
     @activity.defn(name=FORGET)

@@ -29,6 +29,13 @@ class MachineFilter(NamedTuple):
     is_warm: bool | None = False
 
 
+class Gone(NamedTuple):
+    """A node whose lease ended more than `margin_s` ago by the database's clock."""
+
+    node: NodeId
+    margin_s: float
+
+
 class MachineRecords(Protocol):
     async def create(self, machine: Machine) -> Machine:
         """Put a new record and the first line of its history (`created`); one with this id that is there already is
@@ -43,10 +50,12 @@ class MachineRecords(Protocol):
         """Newest first, those with an id below `before`."""
         ...
 
-    async def change(self, machine: MachineId, decide: Decide) -> Machine:
+    async def change(self, machine: MachineId, decide: Decide, *, gone: Gone | None = None) -> Machine:
         """Run `decide` on the record inside one transaction, apply what it says, return what is there then. `decide`
         is pure, may be run more than once, and refuses by raising. `revision` grows by one with every real change.
-        `checkpoint.unknown` if it would refer to a checkpoint that is not ready: so none is deleted under it."""
+        `checkpoint.unknown` if it would refer to a checkpoint that is not ready: so none is deleted under it. With
+        `gone` nothing is changed unless that node is gone at that very moment: a node that renews its lease and then
+        reads the record knows that nobody has taken the machine, and nobody will."""
         ...
 
     async def claim_warm(self, environment: str, decide: Decide, *, operation: OperationId) -> Machine | None:

@@ -7,6 +7,7 @@ Rule 3: limits are read back from the kernel; a sandbox whose limits do not hold
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -61,7 +62,25 @@ class Usage(NamedTuple):
     disk_bytes: int
 
 
+class Guard(Protocol):
+    """Who stops everything here, from outside, when nobody says in time that it may go on."""
+
+    def now(self) -> float:
+        """Of the clock that `until` is of: the host's, which neither jumps nor stops."""
+        ...
+
+    async def keep(self, until: float, *, may_run: bool) -> None:
+        """Until then all sandboxes here may run; if not `may_run` they stand still now. After that moment they stand
+        still, started ones and those yet to be started, also if this process is dead or stopped by then. On top of
+        the freezes of each: both must be over for one to run."""
+        ...
+
+
 class Sandboxes(Protocol):
+    def guarded(self) -> AbstractAsyncContextManager[Guard]:
+        """`node.taken` (conflict) while another process has it. Leaving it changes nothing: the last word stands."""
+        ...
+
     async def prepare(self, plan: SandboxPlan) -> Sandbox:
         """Directories, disk, bundle. Nothing runs and no overlay is mounted yet: `upper_path` is not there, so that a
         checkpoint can be fetched into it; `start` and `restore` make it if it is missing, and mount. One that was

@@ -4,24 +4,43 @@ and without an API. `outlive down` does it last, `outlive node --drain` at any t
 
 from collections.abc import Callable
 
+import anyio
+
 from outlive.base import MachineId, SystemClock
 from outlive.machine.node.node import open_node
 from outlive.wiring.build import open_object_store, open_stores
-from outlive.wiring.node import has_leftovers, open_node_parts
+from outlive.wiring.node import has_leftovers, hold_node, open_node_parts
 from outlive.wiring.settings import Settings
+
+DRAIN_WITHIN_S = 300.0
 
 Say = Callable[[str], None]
 
 
+def drain(settings: Settings, say: Say, within_s: float = DRAIN_WITHIN_S) -> list[MachineId]:
+    """`drain_node`, bounded: what it does not come to goes on running, and that is said."""
+
+    async def bounded() -> list[MachineId]:
+        with anyio.move_on_after(within_s):
+            return await drain_node(settings, say)
+        say(f"not all were hibernated within {within_s:g} s; they go on running")
+        return []
+
+    return anyio.run(bounded)
+
+
 async def drain_node(settings: Settings, say: Say) -> list[MachineId]:
-    """Hibernate what runs on this node. Returns the machines that could not be: they go on running."""
+    """Hibernate what runs on this node, whose process has ended (else `node.running`). Returns the machines that could
+    not be: they go on running. One that a person has paused keeps its files, not its memory."""
     if not has_leftovers(settings.node_path):
         return []
     clock = SystemClock()
-    async with open_stores(settings, clock) as stores:
+    async with hold_node(settings.node_path), open_stores(settings, clock) as stores:
         objects = await open_object_store(settings)
         async with open_node_parts(settings, stores, objects, _Nobody(), clock) as parts, open_node(parts) as node:
-            say(f"hibernating {len(node.residents)} machines that still run here")
+            number = len(node.residents)
+            if number:
+                say(f"hibernating {number} {'machine' if number == 1 else 'machines'} left on this host")
             return await node.drain()
 
 

@@ -1,7 +1,7 @@
 """The node process: owns the machines of this host. They outlive it.
 
-Order of its start: sandboxes are found again, the lease is taken, the door is open, then steps are taken from Temporal.
-At its end the same in reverse; the sandboxes stay.
+Order of its start: the door is open, the lease is taken (until then nothing runs here if the last one is over),
+sandboxes are found again, then steps are taken from Temporal. At its end the same in reverse; the sandboxes stay.
 """
 
 import logging
@@ -25,7 +25,7 @@ from outlive.processes.ready import tell_ready
 from outlive.processes.worker import run_until_shut, shut
 from outlive.wiring.build import open_object_store, open_stores
 from outlive.wiring.machines import make_settler
-from outlive.wiring.node import open_node_parts
+from outlive.wiring.node import hold_node, open_node_parts
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings, prepare_home
 from outlive.wiring.temporal import connect_temporal, make_worker
@@ -52,11 +52,11 @@ async def run_node(settings: Settings, lifeline_fd: int | None = None, ready_fd:
 async def _serve(settings: Settings, ready_fd: int | None) -> None:
     clock = SystemClock()
     client = await connect_temporal(settings)
-    async with open_stores(settings, clock) as stores:
+    async with hold_node(settings.node_path), open_stores(settings, clock) as stores:
         objects = await open_object_store(settings)
         async with (
             open_node_parts(settings, stores, objects, make_settler(client), clock) as parts,
-            open_node(parts) as node,
+            open_node(parts, is_adopting=False) as node,
         ):
             address = settings.node.address or f"unix:{settings.node_socket_path}"
             now = clock.now()
@@ -69,6 +69,7 @@ async def _serve(settings: Settings, ready_fd: int | None) -> None:
             async with anyio.create_task_group() as group:
                 await group.start(_serve_door, settings, node, address)
                 await group.start(keep_lease, node, record)
+                await node.adopt()
                 group.start_soon(watch_residents, node)
                 for worker in workers:
                     group.start_soon(run_until_shut, worker)

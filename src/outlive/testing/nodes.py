@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from outlive.base import NodeId, NotFoundError, new_node_id
-from outlive.machine.status import Node
+from outlive.machine import lifecycle
+from outlive.machine.records import Gone
+from outlive.machine.status import Machine, Node
 from outlive.testing.conversations import StorePlace
-from outlive.testing.machine_records import AT, records_at
+from outlive.testing.machine_records import AT, a_running_machine, records_at
 
 LONG_AGO = datetime(1999, 12, 31, tzinfo=UTC)
 
@@ -67,3 +69,21 @@ class NodesContract:
                 await records.nodes.forget(node)
             assert await records.nodes.is_gone(node, margin_s=1_000)
             assert [each.id for each in await records.nodes.list()] == [other]
+
+    async def test_a_machine_is_taken_from_a_node_only_if_that_is_gone_at_the_very_moment(
+        self, place: StorePlace
+    ) -> None:
+        async with records_at(place) as records:
+            machine, node, _ = await a_running_machine(records)
+            await records.nodes.renew(a_node(node), lease_s=-60)
+            assert await records.nodes.is_gone(node, margin_s=30)
+            await records.nodes.renew(a_node(node), lease_s=60)  # between the look and the deed it is back
+
+            def take(current: Machine) -> lifecycle.Change:
+                return lifecycle.declare_lost(current, node, AT, reason="gone")
+
+            kept = await records.machines.change(machine.id, take, gone=Gone(node, margin_s=30))
+            assert (kept.state, kept.node, kept.generation) == ("running", node, machine.generation)
+            await records.nodes.renew(a_node(node), lease_s=-60)
+            taken = await records.machines.change(machine.id, take, gone=Gone(node, margin_s=30))
+            assert (taken.state, taken.node) == ("lost", None)

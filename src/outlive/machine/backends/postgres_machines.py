@@ -1,6 +1,7 @@
 """The records of machines in PostgreSQL. A change holds the machine's row from reading to writing."""
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from outlive.base import CheckpointId, MachineId, OperationId
 from outlive.machine.backends import statements
@@ -18,7 +19,7 @@ from outlive.machine.backends.documents import (
     unknown_machine,
 )
 from outlive.machine.lifecycle import Change
-from outlive.machine.records import Decide, MachineFilter
+from outlive.machine.records import Decide, Gone, MachineFilter
 from outlive.machine.status import Machine, MachineEvent
 from outlive.storage.postgres import Connection, PostgresDatabase
 
@@ -30,6 +31,8 @@ _UPDATE = numbered(statements.UPDATE_MACHINE)
 _INSERT_EVENT = numbered(statements.INSERT_EVENT)
 _SELECT_EVENTS = numbered(statements.SELECT_EVENTS)
 _SELECT_CHECKPOINT_STATE = numbered(statements.SELECT_CHECKPOINT_STATE)
+# Holds the node's row: a renewal comes before it, and is seen, or after the change, and its node sees that.
+_IS_LEASED = "SELECT lease_until >= now() - $2::interval FROM nodes WHERE id = $1 FOR UPDATE"
 
 
 class PostgresMachines:
@@ -57,9 +60,11 @@ class PostgresMachines:
         rows = await self._database.run(lambda connection: connection.fetch(select, *values, max(limit, 0)))
         return [from_doc(Machine, row["doc"]) for row in rows]
 
-    async def change(self, machine: MachineId, decide: Decide) -> Machine:
+    async def change(self, machine: MachineId, decide: Decide, *, gone: Gone | None = None) -> Machine:
         async def write(connection: Connection) -> Machine:
             current = await load_machine(connection, machine, lock="FOR UPDATE")
+            if gone is not None and await connection.fetchval(_IS_LEASED, gone.node, timedelta(seconds=gone.margin_s)):
+                return current
             return await _apply(connection, current, decide(current))
 
         return await self._database.write(write)

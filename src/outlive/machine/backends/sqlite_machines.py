@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from outlive.base import CheckpointId, MachineId, OperationId
+from outlive.base import CheckpointId, Clock, MachineId, OperationId
 from outlive.machine.backends import statements
 from outlive.machine.backends.documents import (
     apply_change,
@@ -17,15 +17,17 @@ from outlive.machine.backends.documents import (
     unknown_checkpoint,
     unknown_machine,
 )
+from outlive.machine.backends.sqlite_nodes import is_gone
 from outlive.machine.lifecycle import Change
-from outlive.machine.records import Decide, MachineFilter
+from outlive.machine.records import Decide, Gone, MachineFilter
 from outlive.machine.status import Machine, MachineEvent
 from outlive.storage.sqlite import SqliteDatabase
 
 
 class SqliteMachines:
-    def __init__(self, database: SqliteDatabase) -> None:
+    def __init__(self, database: SqliteDatabase, clock: Clock) -> None:
         self._database = database
+        self._clock = clock
 
     async def create(self, machine: Machine) -> Machine:
         def write(connection: sqlite3.Connection) -> Machine:
@@ -49,9 +51,11 @@ class SqliteMachines:
         )
         return [from_doc(Machine, doc) for (doc,) in rows]
 
-    async def change(self, machine: MachineId, decide: Decide) -> Machine:
+    async def change(self, machine: MachineId, decide: Decide, *, gone: Gone | None = None) -> Machine:
         def write(connection: sqlite3.Connection) -> Machine:
             current = load_machine(connection, machine)
+            if gone is not None and not is_gone(connection, gone, self._clock.now()):
+                return current
             return _apply(connection, current, decide(current))
 
         return await self._database.write(write)

@@ -2,10 +2,11 @@
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from outlive.base import Clock, NodeId, to_text
 from outlive.machine.backends.documents import from_doc, to_doc, unknown_node
+from outlive.machine.records import Gone
 from outlive.machine.status import Node
 from outlive.storage.sqlite import SqliteDatabase
 
@@ -45,13 +46,14 @@ class SqliteNodes:
         return [from_doc(Node, doc) for (doc,) in rows]
 
     async def is_gone(self, node: NodeId, *, margin_s: float) -> bool:
-        since = to_text(self._clock.now() - timedelta(seconds=margin_s))
-        held = await self._database.read(
-            lambda connection: connection.execute(
-                "SELECT 1 FROM nodes WHERE id = ? AND lease_until >= ?", (node, since)
-            ).fetchone()
-        )
-        return held is None
+        gone, now = Gone(node, margin_s), self._clock.now()
+        return await self._database.read(lambda connection: is_gone(connection, gone, now))
 
     async def forget(self, node: NodeId) -> None:
         await self._database.write(lambda connection: connection.execute("DELETE FROM nodes WHERE id = ?", (node,)))
+
+
+def is_gone(connection: sqlite3.Connection, gone: Gone, now: datetime) -> bool:
+    since = to_text(now - timedelta(seconds=gone.margin_s))
+    held = connection.execute("SELECT 1 FROM nodes WHERE id = ? AND lease_until >= ?", (gone.node, since)).fetchone()
+    return held is None

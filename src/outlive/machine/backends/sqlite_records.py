@@ -17,7 +17,7 @@ MIGRATIONS = read_migrations("machine", Path(__file__).parent / "migrations" / "
 
 def sqlite_records(database: SqliteDatabase, clock: Clock) -> Records:
     return Records(
-        machines=SqliteMachines(database),
+        machines=SqliteMachines(database, clock),
         effects=SqliteEffects(database),
         nodes=SqliteNodes(database, clock),
         checkpoints=SqliteCheckpoints(database),

@@ -289,16 +289,45 @@ class Node:
                     await self._adopt_one(sandbox)
                 except OutliveError as error:
                     _log.error("sandbox of machine %s: %s", sandbox.machine, error.message)
+        await self._mourn()
+
+    async def is_ours(self, sandbox: Sandbox) -> bool:
+        """Whether the records name this node and its generation."""
+        try:
+            record = await self.parts.machines.get(sandbox.machine)
+            lifecycle.check_holder(record, self.parts.node, sandbox.generation)
+        except (NotFoundError, FencedError):
+            return False
+        return True
+
+    async def discard(self, sandbox: Sandbox) -> None:
+        """End one that is not ours any more. It does not get to run again, and nobody waits for it: a step may have it
+        in hand, and ends by its own deadline."""
+        resident = self.residents.find(sandbox.machine)
+        if resident is not None and resident.generation == sandbox.generation:
+            resident.end("removed")
+            self.residents.remove(resident)
+        try:
+            await self.parts.sandboxes.freeze(sandbox)
+        except OutliveError:  # nothing runs in it yet, or it cannot be frozen
+            await self.parts.sandboxes.destroy(sandbox)
+            return
+        self._tasks.start_soon(self._destroy_in_turn, sandbox)
+
+    async def _destroy_in_turn(self, sandbox: Sandbox) -> None:
+        async with self._locks[sandbox.machine]:
+            try:
+                await self.parts.sandboxes.destroy(sandbox)
+            except OutliveError as error:
+                _log.error("sandbox of machine %s: %s", sandbox.machine, error.message)
 
     async def _adopt_one(self, sandbox: Sandbox) -> None:
         parts = self.parts
-        try:
-            record = await parts.machines.get(sandbox.machine)
-            lifecycle.check_holder(record, parts.node, sandbox.generation)
-        except (NotFoundError, FencedError):
+        if not await self.is_ours(sandbox):
             _log.info("a sandbox of machine %s is of the past: destroyed", sandbox.machine)
             await parts.sandboxes.destroy(sandbox)
             return
+        record = await parts.machines.get(sandbox.machine)
         if record.is_booting or record.state not in ("running", "paused"):
             await parts.sandboxes.destroy(sandbox)
             return
@@ -318,12 +347,14 @@ class Node:
         _log.info("machine %s is here again", record.id)
         await self.runs.take_up(resident)
 
-    async def mourn(self) -> None:
+    async def _mourn(self) -> None:
         """Records that name this node and have nothing here: their disk is gone too."""
         parts = self.parts
+        here = {sandbox.machine for sandbox in await parts.sandboxes.find_all()}
         found = await parts.machines.list(MachineFilter(node=parts.node, is_warm=None), limit=10_000)
         for record in found:
-            if record.state in ("running", "paused") and self.residents.find(record.id) is None:
+            is_up = record.state in ("running", "paused")
+            if is_up and record.id not in here and self.residents.find(record.id) is None:
                 await self._declare_lost(record, "its sandbox and its disk are gone")
 
     async def lose(self, resident: Resident, reason: str) -> None:
@@ -372,11 +403,12 @@ class _Undo:
 
 
 @asynccontextmanager
-async def open_node(parts: NodeParts) -> AsyncIterator[Node]:
-    """A node that has found its sandboxes again. Leaving it leaves them running."""
+async def open_node(parts: NodeParts, *, is_adopting: bool = True) -> AsyncIterator[Node]:
+    """A node that has found its sandboxes again; if not `is_adopting` it does so when its lease is there, by `adopt`.
+    Leaving it leaves them running."""
     async with anyio.create_task_group() as tasks:
         node = Node(parts, tasks)
-        await node.adopt()
-        await node.mourn()
+        if is_adopting:
+            await node.adopt()
         yield node
         tasks.cancel_scope.cancel()

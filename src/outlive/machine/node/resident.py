@@ -18,7 +18,7 @@ from outlive.machine.spec import MachineSpec
 from outlive.machine.status import Machine
 
 End = Literal["hibernated", "lost", "removed"]
-Freeze = Literal["idle", "halted", "lease"]  # because it was idle; by a person; because our lease ran out
+Freeze = Literal["idle", "halted"]  # because it was idle; by a person
 
 _GATE_WITHIN_S = 120.0
 _GUEST_WITHIN_S = 20.0
@@ -33,6 +33,7 @@ class Resident:
         self.door = door
         self.gate = Gate()
         self.frozen: set[Freeze] = set()
+        self.has_lease = True  # while not, all of this node stands still: see `watch.keep_lease`
         self.attached = 0  # transfers, previews, operators
         self.commands = 0  # that run
         self.is_dirty = False  # something was asked of it since its last checkpoint
@@ -64,7 +65,7 @@ class Resident:
             raise FencedError("machine.fenced", f"Machine {self.id!r} at generation {self.generation} is over.")
         if "halted" in self.frozen:
             raise ConflictError("machine.paused", f"Machine {self.id!r} was paused by a person; resume it first.")
-        if "lease" in self.frozen:
+        if not self.has_lease:
             raise UnavailableError("node.no_lease", "This node has lost contact with the others; try again.")
 
     @asynccontextmanager

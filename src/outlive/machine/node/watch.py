@@ -28,35 +28,46 @@ _RENEW_WITHIN_S = 4.0
 async def keep_lease(
     node: Node, describe: NodeRecord, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
-    """Renew for ever; freeze everything when we could not for too long, and find out what is still ours afterwards.
-    `started` is called with the first renewal that was granted."""
+    """Renew for ever, and tell the guard until when our machines may run. When we could not for too long they stand
+    still, by the guard; with contact again we find out what is still ours before the rest may go on. `started` is
+    called when the first lease was granted and nothing runs here that is not ours."""
     parts = node.parts
-    lease = Lease(parts.clock.monotonic())
-    next_beat = lease.asked_at
-    is_started = False
-    while True:
-        now = parts.clock.monotonic()
-        if now >= next_beat:
-            next_beat = now + parts.beat_s
-            if await _renew(node, describe):
-                lease = lease.renewed(now)
-                if not is_started:
-                    is_started = True
-                    task_status.started()
-            # A node without a lease asks more often: nothing runs here meanwhile.
-            next_beat = min(next_beat, now + 1.0) if lease.is_frozen else next_beat
-        match lease.decide(parts.clock.monotonic(), lease_s=parts.lease_s):
-            case "freeze":
-                _log.error("no contact for %.0f s: all machines of this node are frozen", parts.lease_s)
-                await _freeze_all(node)
-                lease = lease._replace(is_frozen=True)
-            case "recover":
-                _log.warning("contact again: machines that are still ours go on")
-                await _recover(node)
-                lease = lease._replace(is_frozen=False)
-            case "keep":
-                pass
-        await anyio.sleep(min(_LEASE_LOOK_S, parts.beat_s))
+    async with parts.sandboxes.guarded() as guard:
+        # What runs here may be somebody else's by now: a start is like a contact after a long time.
+        lease = Lease(guard.now(), is_frozen=True)
+        next_beat = lease.asked_at
+        is_started = is_granted = False
+        while True:
+            now = guard.now()
+            if now >= next_beat:
+                next_beat = now + parts.beat_s
+                if await _renew(node, describe):
+                    is_granted = True
+                    lease = lease.renewed(now)
+                    await guard.keep(now + parts.lease_s, may_run=not lease.is_frozen)
+                # A node without a lease asks more often: nothing runs here meanwhile.
+                next_beat = min(next_beat, now + 1.0) if lease.is_frozen else next_beat
+            match lease.decide(guard.now(), lease_s=parts.lease_s):
+                case "freeze":
+                    _log.error("no contact for %.0f s: all machines of this node stand still", parts.lease_s)
+                    await guard.keep(now, may_run=False)
+                    lease = lease._replace(is_frozen=True)
+                    _mark(node, has_lease=False)
+                case "recover" if is_granted and await _recover(node):
+                    lease = lease._replace(is_frozen=False)
+                    await guard.keep(lease.asked_at + parts.lease_s, may_run=True)
+                    _mark(node, has_lease=True)
+                    if not is_started:
+                        is_started = True
+                        task_status.started()
+                case _:
+                    pass
+            await anyio.sleep(min(_LEASE_LOOK_S, parts.beat_s))
+
+
+def _mark(node: Node, *, has_lease: bool) -> None:
+    for resident in node.residents:
+        resident.has_lease = has_lease
 
 
 async def _renew(node: Node, describe: NodeRecord) -> bool:
@@ -73,32 +84,17 @@ async def _renew(node: Node, describe: NodeRecord) -> bool:
     return False
 
 
-async def _freeze_all(node: Node) -> None:
-    for resident in node.residents:
-        try:
-            await resident.freeze("lease")
-        except OutliveError as error:
-            _log.error("machine %s could not be frozen: %s; it is ended", resident.id, error.message)
-            resident.end("removed")
-            await node.parts.sandboxes.destroy(resident.sandbox)
-            node.residents.remove(resident)
-
-
-async def _recover(node: Node) -> None:
-    parts = node.parts
-    for resident in node.residents:
-        try:
-            record = await parts.machines.get(resident.id)
-            lifecycle.check_holder(record, parts.node, resident.generation)
-        except OutliveError as error:
-            if error.kind not in ("not_found", "fenced"):
-                continue
-            _log.warning("machine %s came up elsewhere meanwhile: what is here is destroyed", resident.id)
-            resident.end("removed")
-            await parts.sandboxes.destroy(resident.sandbox)
-            node.residents.remove(resident)
-            continue
-        await resident.unfreeze("lease")
+async def _recover(node: Node) -> bool:
+    """Let go of all that came up elsewhere meanwhile. False if that could not be found out: then nothing may run."""
+    try:
+        for sandbox in await node.parts.sandboxes.find_all():
+            if not await node.is_ours(sandbox):
+                _log.warning("machine %s came up elsewhere: what is here is destroyed", sandbox.machine)
+                await node.discard(sandbox)
+    except OutliveError as error:
+        _log.warning("what is still ours could not be found out: %s", error.message)
+        return False
+    return True
 
 
 async def watch_residents(node: Node) -> None:
@@ -126,7 +122,7 @@ async def _look_at(node: Node, resident: Resident) -> None:
         attached=resident.attached,
         quiet_s=resident.quiet_s,
         is_frozen="idle" in resident.frozen,
-        is_halted="halted" in resident.frozen or "lease" in resident.frozen,
+        is_halted="halted" in resident.frozen or not resident.has_lease,
     )
     match decide_idle(activity, parts.idle):
         case "freeze":

@@ -9,12 +9,13 @@ All functions here block, each for a moment only (the kernel answers them from m
 import contextlib
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from outlive.base import BrokenError, UnavailableError
 from outlive.machine.backends.gvisor.bundle import CPU_PERIOD_US
+from outlive.machine.backends.gvisor.watchdog import Switch
 from outlive.machine.spec import Limits
 
 _NEEDED = ("memory", "cpu", "pids", "freezer")
@@ -50,7 +51,15 @@ class Cgroups(Protocol):
     def set_frozen(self, path: str, is_frozen: bool) -> None: ...
 
     def freezer_state(self, path: str) -> FreezerState:
-        """`thawed` also where there is nothing."""
+        """Of its own, whatever the ones above it say. `thawed` also where there is nothing."""
+        ...
+
+    def switch(self, path: str) -> Switch:
+        """For the watchdog: how it and all below it are frozen, whatever becomes of their own freezers."""
+        ...
+
+    def let_die(self, path: str, pids: Iterable[int]) -> None:
+        """These have been sent SIGKILL: see that they can die of it, also below a frozen cgroup."""
         ...
 
     def usage(self, path: str) -> CgroupUsage: ...
@@ -147,7 +156,19 @@ class CgroupsV1:
     def set_frozen(self, path: str, is_frozen: bool) -> None:
         _write(self._at("freezer", path) / "freezer.state", "FROZEN" if is_frozen else "THAWED")
 
+    def switch(self, path: str) -> Switch:
+        return Switch(self._at("freezer", path), "freezer.state", "FROZEN", "THAWED")
+
+    def let_die(self, path: str, pids: Iterable[int]) -> None:
+        if _text(self._at("freezer", path) / "freezer.parent_freezing") == "1":
+            # What is frozen does not die here. Outside it thaws, and the first thing that it meets is the signal.
+            for pid in pids:
+                with contextlib.suppress(OSError):  # it is dead
+                    (self._trees["freezer"] / "cgroup.procs").write_text(str(pid))
+
     def freezer_state(self, path: str) -> FreezerState:
+        if _text(self._at("freezer", path) / "freezer.self_freezing") == "0":
+            return "thawed"
         match _text(self._at("freezer", path) / "freezer.state"):
             case "FROZEN":
                 return "frozen"
@@ -208,6 +229,12 @@ class CgroupsV2:
 
     def set_frozen(self, path: str, is_frozen: bool) -> None:
         _write(self._at(path) / "cgroup.freeze", int(is_frozen))
+
+    def switch(self, path: str) -> Switch:
+        return Switch(self._at(path), "cgroup.freeze", "1", "0")
+
+    def let_die(self, path: str, pids: Iterable[int]) -> None:
+        """Nothing to do: what is frozen can be killed."""
 
     def freezer_state(self, path: str) -> FreezerState:
         if _text(self._at(path) / "cgroup.freeze") != "1":

@@ -8,6 +8,7 @@
         bundle/  host/  image/  logs/
     <node>/runsc/      runsc's own state
     <node>/blanks/     an empty disk of each size, to be copied
+    <node>/lease       until when they may run, for the watchdog; beside it the locks of node and watchdog
 
 Rule 1: the truth is the kernel's. A sandbox lives while its processes do, whatever runsc's files say; all that belongs
         to it is in its cgroup, and ends by SIGKILL to all that is there.
@@ -21,6 +22,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
@@ -30,6 +32,7 @@ from outlive.machine.backends.gvisor.bundle import compose_bundle
 from outlive.machine.backends.gvisor.cgroups import Cgroups, check_limits, find_cgroups, parse_mounts
 from outlive.machine.backends.gvisor.commands import Ended
 from outlive.machine.backends.gvisor.disk import check_plain, is_mount, make_disk, mount_root, unmount_all, used_bytes
+from outlive.machine.backends.gvisor.guard import LeaseGuard, open_guard
 from outlive.machine.backends.gvisor.processes import (
     arguments_of,
     find_by_argument,
@@ -198,6 +201,9 @@ class GvisorSandboxes:
                 found.append(sandbox if record is None else sandbox._replace(limits=record.limits))
         return found
 
+    def guarded(self) -> AbstractAsyncContextManager[LeaseGuard]:
+        return open_guard(self._machines_path.parent, self._cgroups.switch(self._cgroup))
+
     def _sandbox(self, machine: MachineId, generation: int, limits: Limits) -> Sandbox:
         return Sandbox(machine, generation, self._machines_path / machine / str(generation), limits)
 
@@ -265,6 +271,7 @@ class GvisorSandboxes:
                     return self._runsc.forget(_name(sandbox))
                 kill_all(pids)
                 await self.thaw(sandbox)  # with the signal waiting: it does not get to run again
+                self._cgroups.let_die(cgroup, pids)
                 await anyio.sleep(_POLL_S)
         raise DeadlineError("sandbox.alive", f"{_name(sandbox)} has processes that do not die within {_KILL_S:.0f} s.")
 
