@@ -4,11 +4,13 @@ Rule 1: whoever talks to the guest goes through `use`, which waits until a check
 Rule 2: an end is for ever: a machine that comes up here again is another resident, of another generation.
 """
 
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
 import anyio
+import anyio.lowlevel
 
 from outlive.base import Clock, ConflictError, FencedError, MachineId, OutliveError, UnavailableError
 from outlive.machine.guest_link import Guest, GuestDoor
@@ -20,6 +22,10 @@ from outlive.machine.status import Machine
 End = Literal["hibernated", "lost", "removed"]
 Freeze = Literal["idle", "halted"]  # because it was idle; by a person
 
+_log = logging.getLogger(__name__)
+
+_TURNS_TO_SAY = 5  # of the event loop, until a word that was given to the connection is on it
+_SAY_WITHIN_S = 2.0
 _GATE_WITHIN_S = 120.0
 _GUEST_WITHIN_S = 20.0
 
@@ -44,6 +50,7 @@ class Resident:
         self._clock = clock
         self._used_at = clock.monotonic()
         self._freezing = anyio.Lock()
+        self._frozen_at = clock.monotonic()
 
     @property
     def quiet_s(self) -> float:
@@ -94,15 +101,31 @@ class Resident:
         async with self._freezing:
             if not self.frozen:
                 await self._sandboxes.freeze(self.sandbox)
+                self._frozen_at = self._clock.monotonic()
             self.frozen.add(why)
 
     async def unfreeze(self, why: Freeze) -> None:
         """It runs again only when no other reason is left."""
         async with self._freezing:
             if why in self.frozen and len(self.frozen) == 1:
-                await self._sandboxes.thaw(self.sandbox)
+                await self._thaw()
             self.frozen.discard(why)
             self.touch()
+
+    async def _thaw(self) -> None:
+        """Its guest finds the word that it was frozen, and for how long, before it looks at its timeouts."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._say_slept, self._clock.monotonic() - self._frozen_at)
+            for _ in range(_TURNS_TO_SAY):
+                await anyio.lowlevel.checkpoint()
+            await self._sandboxes.thaw(self.sandbox)
+
+    async def _say_slept(self, seconds: float) -> None:
+        try:
+            guest = await self.door.guest(_SAY_WITHIN_S)
+            await guest.slept(seconds, _SAY_WITHIN_S)
+        except OutliveError as error:  # then a command's timeout may count the time that it was frozen
+            _log.warning("machine %s was not told that it was frozen: %s", self.id, error.message)
 
 
 class Residents:

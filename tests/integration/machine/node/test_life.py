@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from eventually import eventually
 from machine_rooms import open_machine_room
 from outlive.base import ConflictError, NotFoundError, new_machine_id
 
@@ -28,6 +29,19 @@ async def test_a_paused_machine_uses_no_cpu_and_refuses_all_but_resume(tmp_path:
         assert (await node.parts.sandboxes.usage(sandbox)).cpu_s == before
         await room.keeper.do(machine.id, "resume")
         assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
+
+
+async def test_time_that_a_person_stopped_a_machine_does_not_count_for_its_commands(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        command = "sleep 2; echo done"
+        await room.exec(machine.id, command, effect_id="eff-slow", background=True, timeout_s=4.0)
+        await room.keeper.do(machine.id, "pause")
+        resident = node.residents.get(machine.id, machine.generation)
+        await eventually(lambda: resident.quiet_s > 5.0, within_s=20.0)
+        await room.keeper.do(machine.id, "resume")
+        done = await room.exec(machine.id, command, effect_id="eff-slow", timeout_s=4.0)
+        assert (done.state, done.stdout) == ("finished", "done\n")
 
 
 async def test_a_checkpoint_leaves_the_machine_running_and_the_second_one_adds_little(tmp_path: Path) -> None:
