@@ -1,5 +1,7 @@
-"""Machines that nobody uses: frozen, then hibernated, and there again for the first who asks. Looked after by the node's
-own watch, with short times."""
+"""Machines that nobody uses: frozen, then hibernated, and there again for the first who asks.
+
+The node's own watch does it, with short times.
+"""
 
 import time
 from collections.abc import AsyncIterator
