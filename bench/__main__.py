@@ -9,7 +9,7 @@ from typing import NamedTuple
 import anyio
 from rich.console import Console
 
-from bench import appends, appends_postgres, catch_up, fan_out, idle, latency, storage
+from bench import appends, appends_postgres, catch_up, fan_out, idle, latency, machines_start, storage
 from bench.facts import Facts, gather_facts
 from bench.house import forget_environment
 from bench.measure import Say, Section
@@ -27,7 +27,7 @@ class Bench(NamedTuple):
 
 BENCHES = {
     module.NAME: Bench(module.TITLE, module.WHAT, module.run)
-    for module in (appends, appends_postgres, catch_up, fan_out, latency, storage, idle)
+    for module in (appends, appends_postgres, catch_up, fan_out, latency, storage, idle, machines_start)
 }
 
 

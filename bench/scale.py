@@ -20,9 +20,25 @@ class Scale:
     steps: int
     idle_followers: int
     idle_s: float
+    machine_rounds: int  # of starts, wakes and claims: half a second each
+    machine_crowd_rounds: int
+    machines_parallel: int
+    exec_rounds: int
+    execs: int  # in a round, one after the other
+    checkpoint_rounds: int
+    checkpoint_mib: int
+    idle_machines: int
 
     def with_rounds(self, rounds: int) -> "Scale":
-        return replace(self, rounds=rounds, append_rounds=rounds)
+        return replace(
+            self,
+            rounds=rounds,
+            append_rounds=rounds,
+            machine_rounds=rounds,
+            machine_crowd_rounds=rounds,
+            exec_rounds=rounds,
+            checkpoint_rounds=rounds,
+        )
 
 
 FULL = Scale(
@@ -41,6 +57,14 @@ FULL = Scale(
     steps=100,
     idle_followers=2_000,
     idle_s=10.0,
+    machine_rounds=25,
+    machine_crowd_rounds=7,
+    machines_parallel=20,
+    exec_rounds=40,
+    execs=25,
+    checkpoint_rounds=5,
+    checkpoint_mib=300,
+    idle_machines=5,
 )
 
 QUICK = Scale(
@@ -59,4 +83,12 @@ QUICK = Scale(
     steps=5,
     idle_followers=40,
     idle_s=0.5,
+    machine_rounds=1,
+    machine_crowd_rounds=1,
+    machines_parallel=3,
+    exec_rounds=1,
+    execs=10,
+    checkpoint_rounds=1,
+    checkpoint_mib=32,
+    idle_machines=2,
 )
