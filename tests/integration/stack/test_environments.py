@@ -1,13 +1,17 @@
 """An environment is built by the real stack, also when the worker is killed in the middle of it; its machines wait."""
 
+import json
 import sqlite3
 import urllib.request
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from eventually import eventually_sync
 from integration.stack.homes import Home
+from outlive import Client
+from outlive.base import CrashPoint
 
 _LIMITS = {"memory_mib": 512, "disk_mib": 256}
 _WEB = {
@@ -38,7 +42,9 @@ def _state(home: Home) -> str:
 
 
 @pytest.mark.timeout(240)
-def test_a_build_outlives_its_worker_and_its_machines_wait_with_their_services_running(home: Home) -> None:
+def test_a_build_outlives_its_worker_and_its_machines_wait_with_their_services_running(
+    home: Home, tmp_path: Path
+) -> None:
     home.up()
     assert home.post("/v1/environments", _WEB)["state"] == "building"
     eventually_sync(lambda: _said(home).count("tick") >= 2, within_s=30)
@@ -58,6 +64,49 @@ def test_a_build_outlives_its_worker_and_its_machines_wait_with_their_services_r
     fetched = home.post(f"/v1/machines/{machine['id']}/exec", {"command": _FETCH})
     assert fetched["stdout"] == "once\n\n", fetched["stderr"]
 
+    check_the_command(home, tmp_path)
+
+
+def check_the_command(home: Home, folder: Path) -> None:
+    """`outlive environment build` shows what the build says, and how it ended."""
+    file = folder / "broken.toml"
+    file.write_text('name = "broken"\nbase = "host"\ninstall = ["echo first", "echo no luck; exit 7"]\n')
+    built = home.run("environment", "build", str(file))
+    assert built.returncode == 1
+    assert "$ echo first\nfirst\n" in built.stderr
+    assert "error: broken could not be built" in built.stderr
+    assert "exit code 7" in built.stderr
+    file.write_text('name = "broken"\nbase = "host"\nwarm = 0\n')
+    assert home.run("environment", "build", str(file)).stdout == "ready: broken\n"
+    listed = home.run("environments").stdout.splitlines()
+    assert [line.split() for line in listed[1:]] == [
+        ["broken", "ready", "0", "host"],
+        ["debian", "ready", "0", "debian"],
+        ["default", "ready", "0", "debian"],
+        ["host", "ready", "0", "host"],
+        ["web", "ready", "1", "host"],
+    ]
+    assert "tick 15" in home.run("environment", "log", "web").stdout
+    assert json.loads(home.run("environment", "show", "web", "--json").stdout)["state"] == "ready"
+    assert home.run("environment", "show", "nothing").returncode == 3
+    assert home.run("environment", "build", str(folder / "missing.toml")).returncode == 2
+
+
+@pytest.mark.timeout(240)
+def test_an_api_that_dies_between_a_claim_and_its_answer_gives_out_one_machine(home: Home) -> None:
+    # The second POST of an API that gets so far kills it: the machine is claimed, and nobody was told.
+    home.up(OUTLIVE_CRASH_AT=f"{CrashPoint.API_BEFORE_RECORD}:2")
+    home.post("/v1/environments", {"name": "pooled", "base": "host", "limits": _LIMITS, "warm": 2})
+    eventually_sync(lambda: _waiting(home) == 2, within_s=60)
+    before = home.api_pid()
+    with Client(home.endpoint["url"], home.endpoint["token"], patience_s=60) as client:
+        machine = client.machines.create(environment="pooled", name="mine")
+    assert home.api_pid() != before
+    given_out = _query(home, "SELECT id FROM machines WHERE NOT is_warm")
+    assert given_out == [(machine.id,)]
+    assert _query(home, "SELECT id FROM machines WHERE claimed_by IS NOT NULL") == given_out
+    assert machine.name == "mine"
+
 
 def _said(home: Home) -> str:
     if not home.get("/v1/environments/web")["has_log"]:
@@ -72,6 +121,9 @@ def _said(home: Home) -> str:
 
 
 def _waiting(home: Home) -> int:
+    return len(_query(home, "SELECT id FROM machines WHERE is_warm AND state = 'running'"))
+
+
+def _query(home: Home, statement: str) -> list[tuple[str, ...]]:
     with closing(sqlite3.connect(f"file:{home.path / 'outlive.db'}?mode=ro", uri=True)) as database:
-        [count] = database.execute("SELECT COUNT(*) FROM machines WHERE is_warm AND state = 'running'").fetchone()
-        return int(count)
+        return database.execute(statement).fetchall()
