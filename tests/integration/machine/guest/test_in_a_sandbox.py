@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -81,6 +82,8 @@ async def test_what_a_guest_holds_is_saved_with_it_and_goes_on_elsewhere_as_anot
         again = await door.guest(COMES_S)
         assert again.hello.boot == guest.hello.boot
         assert await say(again, "cat woken 2> /dev/null; true") == "", "the same generation: it was not asleep"
+    async with open_door(first.host_path, replace(welcome(first), generation=4)) as door:
+        await hook_was_told(await door.guest(COMES_S), "wake\n")
     await room.sandboxes.destroy(first)
     await room.sandboxes.restore(second)
     async with open_door(second.host_path, welcome(second, "m2")) as door:
@@ -107,6 +110,12 @@ async def fill(guest: Guest, running: EffectId) -> None:
         pass
 
 
+async def hook_was_told(guest: Guest, why: str) -> None:
+    with anyio.fail_after(COMES_S):
+        while await say(guest, "cat woken 2> /dev/null; true") != why:
+            pass
+
+
 async def check_it_lives_on(guest: Guest, running: EffectId) -> None:
     async with guest.terminals.attach("term_1", offset=0, with_input=True) as attached:
         await until(attached, b"ready")
@@ -119,9 +128,7 @@ async def check_it_lives_on(guest: Guest, running: EffectId) -> None:
     held = await guest.find(running)
     assert held is not None
     assert held.exit is None
-    with anyio.fail_after(COMES_S):
-        while await say(guest, "cat woken 2> /dev/null; true") != "fork\n":
-            pass
+    await hook_was_told(guest, "fork\n")
     await say(guest, "echo it > /tmp/gate")
     async with guest.attach(running) as attached_command:
         printed = b"".join([chunk.data async for chunk in attached_command.chunks()])
