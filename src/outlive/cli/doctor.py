@@ -1,35 +1,29 @@
-"""`outlive doctor`: look at every part, and say how to mend what is not well. Changes nothing."""
+"""`outlive doctor`: look at every part, and say how to mend what is not well. Leaves nothing behind."""
 
 import os
 import shutil
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
 from outlive.base import OutliveError
+from outlive.cli.doctor_machines import examine_machines
 from outlive.cli.exit import FAILED
-from outlive.cli.output import Json, first_error, print_json
+from outlive.cli.findings import Finding, Level, inspect
+from outlive.cli.output import Json, print_json
 
 if TYPE_CHECKING:
     from outlive.processes.stack import StackStatus
     from outlive.wiring.settings import Settings
 
 _PYTHON = (3, 11)
-_INSPECT_WITHIN_S = 15.0
 _DISK_WARN = 1024**3
 _DISK_FAIL = 100 * 1024**2
 _MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
-
-
-class Finding(NamedTuple):
-    name: str
-    level: Literal["ok", "warn", "fail"]
-    detail: str
-    mend: str | None = None
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -38,6 +32,8 @@ def add_commands(app: typer.Typer) -> None:
 
 def doctor(json: Json = False) -> None:
     """Check every part and say how to mend it. Exits with 1 if something has failed.
+
+    Where machines can run, one sandbox is booted and destroyed, which takes about a second.
 
     \b
     Examples:
@@ -63,7 +59,7 @@ def _examine() -> Iterator[Finding]:
     from outlive.wiring.settings import read_settings
 
     yield _python()
-    yield _inspect("sqlite", inspection.inspect_sqlite, "use a Python whose SQLite is new and has FTS5")
+    yield inspect("sqlite", inspection.inspect_sqlite, "use a Python whose SQLite is new and has FTS5")
     try:
         settings = read_settings()
     except OutliveError as error:
@@ -79,12 +75,12 @@ def _examine() -> Iterator[Finding]:
     yield _port(settings, found)
     yield _api(found)
     mend = "check the setting {}.url and what it points to"
-    yield _inspect("database", partial(inspection.inspect_database, settings), mend.format("database"))
+    yield inspect("database", partial(inspection.inspect_database, settings), mend.format("database"))
     inspect_feed = partial(inspection.inspect_feed, settings, is_running=found.is_running)
-    yield _inspect("feed", inspect_feed, mend.format("feed"))
-    yield _inspect("objects", partial(inspection.inspect_objects, settings), mend.format("objects"))
+    yield inspect("feed", inspect_feed, mend.format("feed"))
+    yield inspect("objects", partial(inspection.inspect_objects, settings), mend.format("objects"))
     yield _temporal(settings, found)
-    yield _machines(settings)
+    yield from examine_machines(settings, found)
 
 
 def _python() -> Finding:
@@ -110,7 +106,7 @@ def _home(settings: "Settings") -> Finding:
 
 def _disk(settings: "Settings") -> Finding:
     free = shutil.disk_usage(settings.home).free
-    level: Literal["ok", "warn", "fail"] = "ok" if free >= _DISK_WARN else "warn" if free >= _DISK_FAIL else "fail"
+    level: Level = "ok" if free >= _DISK_WARN else "warn" if free >= _DISK_FAIL else "fail"
     mend = None if level == "ok" else "make room on the disk that holds home"
     return Finding("disk", level, f"{free / 1024**3:.1f} GiB free", mend)
 
@@ -170,38 +166,4 @@ def _temporal(settings: "Settings", found: "StackStatus") -> Finding:
             return Finding("temporal", "ok", f"embedded, version {version}: run by outlive up")
     else:
         mend = "check the settings temporal.address, temporal.namespace and its TLS"
-    return _inspect("temporal", partial(inspect_temporal, settings, has_worker=found.is_running), mend)
-
-
-def _machines(settings: "Settings") -> Finding:
-    from outlive.processes.machines import look_for_machines
-
-    try:
-        machines = look_for_machines(settings)
-    except OutliveError as error:
-        return Finding("machines", "fail", error.message)
-    if machines.is_on:
-        return Finding("machines", "ok", f"can run here {machines.why}")
-    if settings.machines.enabled == "off":
-        return Finding("machines", "ok", f"off: {machines.why}")
-    return Finding("machines", "warn", f"off: {machines.why}", "run as root with runsc installed, or use another host")
-
-
-def _inspect(name: str, inspect: Callable[[], Awaitable[str]], mend: str) -> Finding:
-    import anyio
-
-    async def bounded() -> str:
-        with anyio.fail_after(_INSPECT_WITHIN_S):
-            return await inspect()
-
-    try:
-        return Finding(name, "ok", anyio.run(bounded))
-    except OutliveError as error:
-        return Finding(name, "fail", error.message, mend)
-    except TimeoutError:
-        return Finding(name, "fail", f"no answer within {_INSPECT_WITHIN_S:g} s", mend)
-    except BaseExceptionGroup as group:
-        ours = first_error(group)
-        if ours is None:
-            raise
-        return Finding(name, "fail", ours.message, mend)
+    return inspect("temporal", partial(inspect_temporal, settings, has_worker=found.is_running), mend)

@@ -1,10 +1,15 @@
 """`outlive worker` and `outlive node`: one process of a stack, alone. For many hosts, containers, other supervisors."""
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlive.cli.output import Json
+from outlive.cli.exit import FAILED
+from outlive.cli.output import Json, print_json
+
+if TYPE_CHECKING:
+    from outlive.wiring.settings import Settings
 
 LifelineFd = Annotated[int | None, typer.Option("--lifeline-fd", hidden=True)]
 ReadyFd = Annotated[int | None, typer.Option("--ready-fd", hidden=True)]
@@ -31,16 +36,44 @@ def worker(json: Json = False, lifeline_fd: LifelineFd = None, ready_fd: ReadyFd
     main(read_settings(), lifeline_fd, ready_fd)
 
 
-def node(json: Json = False, lifeline_fd: LifelineFd = None, ready_fd: ReadyFd = None) -> None:
+def node(
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Hibernate what a stopped node left running on this host, and end.")
+    ] = False,
+    json: Json = False,
+    lifeline_fd: LifelineFd = None,
+    ready_fd: ReadyFd = None,
+) -> None:
     """Run the machines of this host, without a supervisor. Needs root and gVisor's runsc.
 
-    One per host. Its machines survive it: started again, it finds them. Logs are JSON lines on stderr.
+    One per host. Its machines survive it: started again, it finds them. Logs are JSON lines on stderr. To take a host
+    out of service, stop its node and drain it: its machines then wake on other nodes.
 
     \b
-    Example:
+    Examples:
       OUTLIVE_TEMPORAL__ADDRESS=temporal:7233 OUTLIVE_DATABASE__URL=postgresql://... outlive node
+      outlive node --drain
     """
-    from outlive.processes.node import main
     from outlive.wiring.settings import read_settings
 
-    main(read_settings(), lifeline_fd, ready_fd)
+    settings = read_settings()
+    if drain:
+        _drain(settings, as_json=json)
+    else:
+        from outlive.processes.node import main
+
+        main(settings, lifeline_fd, ready_fd)
+
+
+def _drain(settings: "Settings", *, as_json: bool) -> None:
+    from outlive.processes.drain import drain
+
+    stuck = drain(settings, lambda text: print(f"outlive: {text}", file=sys.stderr))
+    if as_json:
+        print_json({"stuck": stuck})
+    elif stuck:
+        print(f"These could not be hibernated and go on running: {', '.join(stuck)}. Their node's log says why.")
+    else:
+        print("No machine runs on this host.")
+    if stuck:
+        raise typer.Exit(FAILED)

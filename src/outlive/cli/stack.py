@@ -130,14 +130,35 @@ def down(json: Json = False) -> None:
     from outlive.wiring.settings import find_home
 
     home = find_home()
-    hibernate_all(home, lambda text: print(f"outlive: {text}", file=sys.stderr), HIBERNATE_WITHIN_S)
+    hibernate_all(home, _say, HIBERNATE_WITHIN_S)
     ended = stop(home)
+    _drain_what_is_left()
     if json:
         print_json({"ended": ended})
     elif ended:
         print(f"Outlive is stopped ({len(ended)} processes ended).")
     else:
         print("Outlive was not running.")
+
+
+def _drain_what_is_left() -> None:
+    """Machines that the stack could not be asked to hibernate, since it was dead, or that a person has paused."""
+    from outlive.processes.drain import drain
+    from outlive.wiring.node import has_leftovers
+    from outlive.wiring.settings import read_settings
+
+    try:
+        settings = read_settings()
+        if os.geteuid() == 0 and has_leftovers(settings.node_path):
+            for machine in drain(settings, _say):
+                _say(f"{machine} could not be hibernated and goes on running; outlive up finds it again")
+    except OutliveError as error:
+        # The stack is stopped, and that is what was asked for.
+        _say(f"machines may still run here: {error.message}")
+
+
+def _say(text: str) -> None:
+    print(f"outlive: {text}", file=sys.stderr)
 
 
 def status(json: Json = False) -> None:

@@ -35,7 +35,12 @@ _BOOT = Path(__file__).with_name("boot.py")
 
 def ensure_runtime(cache: Path, *, say: Say) -> Runtime:
     """The runtime of this Python and this guest. Instant if it was made before."""
-    return ensure_runtime_of(Path(next(iter(outlive.guest.__path__))), cache, say=say)
+    return ensure_runtime_of(_our_guest(), cache, say=say)
+
+
+def look_for_runtime(cache: Path) -> Record | None:
+    """What is known of the runtime that `ensure_runtime` would return at once; None if it would have to make it."""
+    return TreeCache(cache, RECORD).find_named(_recipe_name(_our_guest()))
 
 
 def ensure_runtime_of(guest: Path, cache: Path, *, say: Say) -> Runtime:
@@ -62,6 +67,10 @@ def find_runtime(key: str, cache: Path) -> Runtime:
     if record is None:
         raise NotFoundError("runtime.missing", f"The guest's runtime {key!r} is not on this host.")
     return _runtime(record, trees)
+
+
+def _our_guest() -> Path:
+    return Path(next(iter(outlive.guest.__path__)))
 
 
 def _runtime(record: Record, trees: TreeCache) -> Runtime:

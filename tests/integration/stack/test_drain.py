@@ -1,0 +1,68 @@
+"""The end of a host's machines when its stack is dead, and what the doctor says of a host with machines."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from eventually import eventually_sync
+from integration.stack.homes import Home
+from leaks import assert_nothing_left
+from outlive.processes.proc import is_alive, send
+from outlive.wiring.node import cgroup_name
+
+
+@pytest.fixture
+def home(home: Home) -> Home:
+    home.environment["OUTLIVE_MACHINES__ENABLED"] = "on"
+    return home
+
+
+def _kill_all(home: Home) -> None:
+    processes = home.processes()
+    for process in processes:
+        send(process, signal.SIGKILL)
+    eventually_sync(lambda: not any(is_alive(process) for process in processes))
+
+
+def _make(home: Home) -> Any:
+    machine = home.post("/v1/machines", {"environment": "host"})
+    home.post(f"/v1/machines/{machine['id']}/exec", {"command": "echo memory > /tmp/file"})
+    return machine["id"]
+
+
+def _levels(home: Home) -> dict[str, str]:
+    document = json.loads(home.run("doctor", "--json").stdout)
+    return {each["name"]: each["level"] for each in document["findings"]}
+
+
+@pytest.mark.timeout(240)
+def test_down_hibernates_what_a_dead_stack_left_and_the_doctor_sees_the_node_live(home: Home) -> None:
+    home.up()
+    levels = _levels(home)
+    assert {levels[name] for name in ("root", "kernel", "cgroups", "programs", "runtime", "sandbox", "node")} == {"ok"}
+    assert not (home.path / "trial").exists()
+    machine = _make(home)
+
+    busy = home.run("node", "--drain", "--json", OUTLIVE_NODE__ADDRESS="unix:/nowhere")
+    assert busy.returncode == 1
+    assert json.loads(busy.stdout)["code"] == "node.running"
+
+    _kill_all(home)
+    down = home.run("down")
+    assert down.returncode == 0
+    assert "hibernating 1 machine left on this host" in down.stderr
+    assert_nothing_left(home.path / "node", cgroup_name(home.path / "node"))
+
+    home.up()
+    assert home.get(f"/v1/machines/{machine}")["state"] == "hibernated"
+    done = home.post(f"/v1/machines/{machine}/exec", {"command": "cat /tmp/file"})  # wakes it
+    assert done["stdout"] == "memory\n"
+
+    # The same by hand, as on a host that runs a node alone.
+    _kill_all(home)
+    drained = home.run("node", "--drain", "--json")
+    assert (drained.returncode, json.loads(drained.stdout)) == (0, {"stuck": []})
+    assert_nothing_left(home.path / "node", cgroup_name(home.path / "node"))
+    assert home.run("node", "--drain").stdout == "No machine runs on this host.\n"
