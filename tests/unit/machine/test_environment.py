@@ -68,3 +68,20 @@ def test_neither_its_name_nor_its_pool_changes_its_digest_and_all_else_does() ->
 
 def test_one_without_commands_needs_no_build() -> None:
     assert not EnvironmentDefinition(name="plain").needs_build
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"base": "windows"},
+        {"base": "dir:relative"},
+        {"install": ("",)},
+        {"start": ("nul\0",)},
+        {"install": ("x" * 65_537,)},
+        {"egress": ("no port",)},
+        {"name": "f" * 32},
+    ],
+)
+def test_what_no_machine_can_be_made_from_is_refused_before_anything_is_built(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="value_error"):
+        EnvironmentDefinition.model_validate({"name": "web", **fields})
