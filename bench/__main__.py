@@ -9,7 +9,21 @@ from typing import NamedTuple
 import anyio
 from rich.console import Console
 
-from bench import appends, appends_postgres, catch_up, fan_out, idle, latency, machines_start, storage
+from bench import (
+    appends,
+    appends_postgres,
+    catch_up,
+    fan_out,
+    idle,
+    latency,
+    machines_checkpoint,
+    machines_claim,
+    machines_exec,
+    machines_idle,
+    machines_start,
+    machines_wake,
+    storage,
+)
 from bench.facts import Facts, gather_facts
 from bench.house import forget_environment
 from bench.measure import Say, Section
@@ -27,7 +41,10 @@ class Bench(NamedTuple):
 
 BENCHES = {
     module.NAME: Bench(module.TITLE, module.WHAT, module.run)
-    for module in (appends, appends_postgres, catch_up, fan_out, latency, storage, idle, machines_start)
+    for module in (
+        *(appends, appends_postgres, catch_up, fan_out, latency, storage, idle),
+        *(machines_start, machines_wake, machines_claim, machines_exec, machines_checkpoint, machines_idle),
+    )
 }
 
 
