@@ -11,7 +11,7 @@ import typer
 
 from outlive.base import OutliveError
 from outlive.cli.exit import UNAVAILABLE
-from outlive.cli.output import Json, print_json
+from outlive.cli.output import Json, first_error, print_json
 
 if TYPE_CHECKING:
     from outlive.processes.stack import StackStatus
@@ -152,9 +152,14 @@ def _drain_what_is_left() -> None:
         if os.geteuid() == 0 and has_leftovers(settings.node_path):
             for machine in drain(settings, _say):
                 _say(f"{machine} could not be hibernated and goes on running; outlive up finds it again")
+    # The stack is stopped, and that is what was asked for: what goes wrong here is only said.
     except OutliveError as error:
-        # The stack is stopped, and that is what was asked for.
         _say(f"machines may still run here: {error.message}")
+    except BaseExceptionGroup as group:
+        ours = first_error(group)
+        if ours is None:
+            raise
+        _say(f"machines may still run here: {ours.message}")
 
 
 def _say(text: str) -> None:

@@ -8,11 +8,14 @@ import anyio
 
 from outlive.base import MachineId, SystemClock
 from outlive.machine.node.node import open_node
+from outlive.machine.node.watch import keep_lease
+from outlive.machine.status import Node as NodeRecord
 from outlive.wiring.build import open_object_store, open_stores
-from outlive.wiring.node import has_leftovers, hold_node, open_node_parts
+from outlive.wiring.node import has_leftovers, open_node_parts
 from outlive.wiring.settings import Settings
 
 DRAIN_WITHIN_S = 300.0
+_NOWHERE = "unix:/nonexistent"  # nobody is served meanwhile
 
 Say = Callable[[str], None]
 
@@ -30,18 +33,28 @@ def drain(settings: Settings, say: Say, within_s: float = DRAIN_WITHIN_S) -> lis
 
 
 async def drain_node(settings: Settings, say: Say) -> list[MachineId]:
-    """Hibernate what runs on this node, whose process has ended (else `node.running`). Returns the machines that could
+    """Hibernate what runs on this node, whose process has ended (else `node.taken`). Returns the machines that could
     not be: they go on running. One that a person has paused keeps its files, not its memory."""
     if not has_leftovers(settings.node_path):
         return []
     clock = SystemClock()
-    async with hold_node(settings.node_path), open_stores(settings, clock) as stores:
+    async with open_stores(settings, clock) as stores:
         objects = await open_object_store(settings)
-        async with open_node_parts(settings, stores, objects, _Nobody(), clock) as parts, open_node(parts) as node:
-            number = len(node.residents)
-            if number:
+        async with (
+            open_node_parts(settings, stores, objects, _Nobody(), clock) as parts,
+            open_node(parts, is_adopting=False) as node,
+            anyio.create_task_group() as group,
+        ):
+            now = clock.now()
+            record = NodeRecord(id=parts.node, address=_NOWHERE, lease_until=now, is_draining=True, started_at=now)
+            # Without a lease nothing may run here, and what does not run cannot be asked to prepare for its sleep.
+            await group.start(keep_lease, node, record)
+            await node.adopt()
+            if number := len(node.residents):
                 say(f"hibernating {number} {'machine' if number == 1 else 'machines'} left on this host")
-            return await node.drain()
+            stuck = await node.drain()
+            group.cancel_scope.cancel()
+    return stuck
 
 
 class _Nobody:

@@ -25,7 +25,7 @@ from outlive.processes.ready import tell_ready
 from outlive.processes.worker import run_until_shut, shut
 from outlive.wiring.build import open_object_store, open_stores
 from outlive.wiring.machines import make_settler
-from outlive.wiring.node import hold_node, open_node_parts
+from outlive.wiring.node import open_node_parts
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings, prepare_home
 from outlive.wiring.temporal import connect_temporal, make_worker
@@ -52,7 +52,7 @@ async def run_node(settings: Settings, lifeline_fd: int | None = None, ready_fd:
 async def _serve(settings: Settings, ready_fd: int | None) -> None:
     clock = SystemClock()
     client = await connect_temporal(settings)
-    async with hold_node(settings.node_path), open_stores(settings, clock) as stores:
+    async with open_stores(settings, clock) as stores:
         objects = await open_object_store(settings)
         async with (
             open_node_parts(settings, stores, objects, make_settler(client), clock) as parts,

@@ -1,8 +1,6 @@
 """From settings to a node. See `wiring.build` for the parts that all processes share."""
 
-import fcntl
 import hashlib
-import os
 import secrets
 import subprocess
 from collections.abc import AsyncIterator
@@ -10,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import anyio
 import anyio.to_thread
 
-from outlive.base import Clock, ConflictError, NodeId, UnavailableError, is_id, new_node_id
+from outlive.base import Clock, NodeId, UnavailableError, is_id, new_node_id
 from outlive.governance.egress_dial import DirectDialer
 from outlive.governance.egress_records import open_egress_recording
 from outlive.machine.backends.bases.provider import CachedBases
@@ -29,8 +26,6 @@ from outlive.wiring.settings import Settings
 _DIAL_THREADS = 16
 _VERSION_WITHIN_S = 10.0
 _PLATFORM = "systrap"
-_TURN_WITHIN_S = 15.0  # longer than a node takes to end
-_LOOK_EVERY_S = 0.05
 
 
 @asynccontextmanager
@@ -62,35 +57,6 @@ async def open_node_parts(
             lease_s=settings.node.lease_s,
             beat_s=settings.node.heartbeat_s,
         )
-
-
-@asynccontextmanager
-async def hold_node(path: Path) -> AsyncIterator[None]:
-    """Be the only process that owns the sandboxes in this folder. One that is just ending is waited for; `node.running`
-    (conflict) if it does not end. The kernel gives the lock back however its holder dies."""
-    descriptor = await anyio.to_thread.run_sync(_open_lock, path)
-    try:
-        with anyio.move_on_after(_TURN_WITHIN_S):
-            while not _try_lock(descriptor):  # noqa: ASYNC110
-                await anyio.sleep(_LOOK_EVERY_S)
-        if not _try_lock(descriptor):
-            raise ConflictError("node.running", f"A node runs on {str(path)!r}: stop it first (SIGTERM, outlive down).")
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _open_lock(path: Path) -> int:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def ensure_node_id(path: Path) -> NodeId:
