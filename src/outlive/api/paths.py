@@ -1,11 +1,14 @@
 """Paths in a machine, as the API's addresses name them. Pure.
 
     /v1/machines/{id}/files/etc/hosts      stands for /etc/hosts  (`files//etc/hosts` and `files/%2Fetc%2Fhosts` too)
+    /v1/machines/{id}/files/src/main.py    stands for /workspace/src/main.py
 
 Rule 1: a name may hold anything that a file's name may: newlines, percent signs, spaces. It is decoded once.
 Rule 2: refused: `..` (what it means depends on symlinks), NUL, what is not UTF-8, what is longer than Linux takes.
 Rule 3: empty parts and `.` mean nothing and are left out. A slash at the end names a directory: no file is read or
         written under such a name.
+Rule 4: without a slash in front it is taken from the root if it begins with one of the folders that are at the root of
+        every machine, else from the workspace, as a command there would take it.
 """
 
 import re
@@ -18,6 +21,10 @@ from outlive.base import ExhaustedError, InvalidError
 
 PATH_LIMIT = 4_095  # bytes, as Linux has it
 NAME_LIMIT = 255
+ROOT_FOLDERS = frozenset(
+    "bin boot dev etc home lib lib32 lib64 media mnt opt proc root run sbin srv sys tmp usr var workspace".split()
+)
+WORKSPACE = "workspace"
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
@@ -55,6 +62,8 @@ def path_in_machine(raw_path: bytes, marker: bytes) -> InMachine:
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise InvalidError("file.path", "A path holds no `..`: say where the file is.")
+    if parts and not text.startswith("/") and parts[0] not in ROOT_FOLDERS:
+        parts = [WORKSPACE, *parts]
     path = "/" + "/".join(parts)
     if len(path.encode()) > PATH_LIMIT or any(len(part.encode()) > NAME_LIMIT for part in parts):
         raise InvalidError("file.path", f"A path has at most {PATH_LIMIT} bytes, and each name {NAME_LIMIT}.")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outlive.api.paths import ByteRange, parse_port, parse_range
+from outlive.api.paths import ByteRange, parse_port, parse_range, path_in_machine
 from outlive.base import ExhaustedError, InvalidError
 
 
@@ -43,3 +43,29 @@ def test_a_range_beyond_the_file_is_refused_with_its_size(header: str) -> None:
     with pytest.raises(ExhaustedError) as refused:
         parse_range(header, 10)
     assert refused.value.facts == {"size": 10}
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        (b"etc/hosts", "/etc/hosts"),
+        (b"/etc/hosts", "/etc/hosts"),
+        (b"%2Fetc%2Fhosts", "/etc/hosts"),
+        (b"workspace/a", "/workspace/a"),
+        (b"a.txt", "/workspace/a.txt"),
+        (b"src/main.py", "/workspace/src/main.py"),
+        (b"./src//main.py", "/workspace/src/main.py"),
+        (b"/src/main.py", "/src/main.py"),
+        (b"etcetera", "/workspace/etcetera"),
+        (b"", "/"),
+        (b"a%0Ab%25", "/workspace/a\nb%"),
+    ],
+)
+def test_a_path_is_taken_from_the_root_or_from_the_workspace(address: bytes, path: str) -> None:
+    assert path_in_machine(b"/v1/machines/m/files/" + address, b"/files/").path == path
+
+
+@pytest.mark.parametrize("address", [b"../x", b"a/../../x", b"a%00b", b"%ff", b"a" * 256, b"%2e%2e/x"])
+def test_a_path_that_tries_something_is_refused(address: bytes) -> None:
+    with pytest.raises(InvalidError, match=r"path|name"):
+        path_in_machine(b"/v1/machines/m/files/" + address, b"/files/")
