@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
 import anyio
+import anyio.abc
 import orjson
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
@@ -50,6 +52,7 @@ from outlive.machine.status import Effect, Machine
 router = APIRouter(prefix="/v1")
 
 LINES = "application/x-ndjson"
+_REFUSED_WITHIN_S = 1.0  # what is refused later is told by a line
 _HEADERS = [(b"content-type", LINES.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 
 EffectInPath = Annotated[str, Path(json_schema_extra={"pattern": EFFECT_ID_PATTERN})]
@@ -97,33 +100,52 @@ class ExecStream(Response):
         self._told = told
         self._effect = effect
         self._ping_s = ping_s
+        self._failed: OutliveError | None = None
         self._is_sending = anyio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with closing(self._told) as telling:
+        into, out = anyio.create_memory_object_stream[Output | Effect](0)
+        refusal: OutliveError | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(_cancel_when_left, receive, group.cancel_scope)
+            group.start_soon(self._listen, into)
+            refusal = await self._relay(out, send, group)
+            group.cancel_scope.cancel()
+        if refusal is not None:
+            await to_response(to_answer(refusal))(scope, receive, send)
+
+    async def _listen(self, into: MemoryObjectSendStream[Output | Effect]) -> None:
+        """In a task of its own: waiting for the next piece must not be cut short, it would be lost."""
+        async with into, closing(self._told) as telling:
             try:
-                first = await anext(telling)  # so that what is refused at once is answered as a problem
+                async for told in telling:
+                    await into.send(told)
             except OutliveError as error:
-                await to_response(to_answer(error))(scope, receive, send)
-                return
+                self._failed = error
+
+    async def _relay(
+        self, out: MemoryObjectReceiveStream[Output | Effect], send: Send, group: anyio.abc.TaskGroup
+    ) -> OutliveError | None:
+        """All of it as lines; or what it was refused with, if that was at once: then there is no answer yet."""
+        async with out:
+            first: Output | Effect | None = None
+            with anyio.move_on_after(_REFUSED_WITHIN_S):
+                try:
+                    first = await out.receive()
+                except anyio.EndOfStream:
+                    return self._failed
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await self._say(send, orjson.dumps({"effect_id": self._effect}))
-            async with anyio.create_task_group() as group:
-                group.start_soon(_cancel_when_left, receive, group.cancel_scope)
-                group.start_soon(self._ping, send)
-                await self._tell(first, telling, send)
-                group.cancel_scope.cancel()
-
-    async def _tell(self, first: Output | Effect, telling: AsyncIterator[Output | Effect], send: Send) -> None:
-        await self._say(send, _line(first))
-        try:
-            if not isinstance(first, Effect):
-                async for told in telling:
-                    await self._say(send, _line(told))
-        except OutliveError as error:
-            await self._say(send, b'{"problem":' + to_answer(error).body + b"}")
-        async with self._is_sending:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            group.start_soon(self._ping, send)
+            if first is not None:
+                await self._say(send, _line(first))
+            async for told in out:
+                await self._say(send, _line(told))
+            if self._failed is not None:
+                await self._say(send, b'{"problem":' + to_answer(self._failed).body + b"}")
+            async with self._is_sending:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return None
 
     async def _say(self, send: Send, line: bytes) -> None:
         async with self._is_sending:
