@@ -7,10 +7,12 @@ import anyio.to_thread
 from bench.machines_bare import BareSandboxes
 from bench.machines_stack import Stack, open_stack
 from bench.machines_start import BASE, UNIT
+from bench.machines_steps import Steps
 from bench.measure import Contender, Say, Section, take_turns
 from bench.scale import Scale
 from bench.workshop import Workshop
 from outlive.base import CheckpointId
+from outlive.wiring.temporal import connect_temporal
 
 NAME = "machines-wake"
 TITLE = "Machines: wake"
@@ -19,7 +21,8 @@ WHAT = (
     "answers: fetched from the object store, restored, its guest heard, its record written. Beside it `runsc restore` "
     "of the very same checkpoint, from its start to the HELLO of the guest: memory and filesystem were fetched and "
     "mounted before the clock starts. The files of both were read or written a moment before, so they are in memory. "
-    "`hibernate` is the way there: memory saved, stored, read back, the sandbox gone."
+    "`hibernate` is the way there: memory saved, stored, read back, the sandbox gone. "
+    "The steps are the parts of the wake, by the stamps of its workflow."
 )
 
 
@@ -41,12 +44,13 @@ class _Sleeper:
         return (time.perf_counter() - started_at) * 1000
 
     def wake(self) -> float:
-        """Milliseconds to wake; it sleeps again when this returns."""
-        taken = self._do("wake")
+        """In milliseconds."""
+        return self._do("wake")
+
+    def hibernate(self) -> None:
         kinds = [event["kind"] for event in self._line.call("GET", f"/v1/machines/{self.machine}/events")["items"]]
         assert "rebooted" not in kinds, "it came back with its memory, each time"
         self.hibernate_ms.append(self._do("hibernate"))
-        return taken
 
     def checkpoint(self) -> CheckpointId:
         newest = self._line.call("GET", f"/v1/machines/{self.machine}/checkpoints")["items"][0]
@@ -59,10 +63,14 @@ async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
     say("starting a stack")
     with open_stack(workshop) as stack:
         bare = BareSandboxes(stack, BASE)
+        steps = Steps(await connect_temporal(stack.settings))
         sleeper = await anyio.to_thread.run_sync(_Sleeper, stack)
 
         async def wake() -> float:
-            return await anyio.to_thread.run_sync(sleeper.wake)
+            taken = await anyio.to_thread.run_sync(sleeper.wake)
+            await steps.note(sleeper.machine, taken / 1000)
+            await anyio.to_thread.run_sync(sleeper.hibernate)
+            return taken
 
         async def restore() -> float:
             sandbox = await bare.make(await anyio.to_thread.run_sync(sleeper.checkpoint))
@@ -73,5 +81,6 @@ async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
         contenders = [Contender("wake", UNIT, wake), Contender("bare runsc restore", UNIT, restore)]
         section.readings = await take_turns(contenders, scale.machine_rounds, say)
         section.add("hibernate", UNIT, sleeper.hibernate_ms[2:])  # the first is another one, the second warmed up
+        steps.add_to(section, UNIT)
     section.compare("wake", "bare runsc restore", "at most", 2.0)
     return section
