@@ -1,9 +1,14 @@
 """An environment is built once, says what it did, and its machines come up as it was saved: services running."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
+import anyio.abc
 import pytest
 
+from eventually import eventually
 from integration.machine.environments.house import a_definition, open_house
 from outlive.base import ConflictError, MachineId, NotFoundError, UnavailableError, new_machine_id
 from outlive.machine.building import HOUSE, INSTALL_WITHIN_S, build_machines, effect_of, install_spec
@@ -148,3 +153,61 @@ async def test_a_read_only_machine_is_written_only_in_memory_and_sleeps_and_fork
         assert (await house.room.exec(made.id, "cat /tmp/kept")).stdout == "kept\n"
         [child] = await house.room.keeper.fork(made.id, [new_machine_id()], owner=made.owner)
         await check(child.id)
+
+
+async def test_a_build_reaches_what_its_definition_lists_and_services_start_again_after_a_cold_boot(
+    tmp_path: Path,
+) -> None:
+    async with serve_text(b"from outside") as port, open_house(tmp_path) as house:
+        fetching = a_definition(
+            "fetching",
+            install=(f"{_fetch(port)} > /opt/fetched", f"! {_fetch(port + 1)}"),
+            start=("exec python3 -m http.server 8000 --directory /opt",),
+            ports=(8000,),
+            egress=(f"127.0.0.1:{port}",),
+        )
+        built = await house.build(fetching)
+        assert built.state == "ready", built.reason
+        assert {decision.verdict for decision in house.room.decisions} >= {"allowed", "denied"}
+
+        recipe = await house.environments.resolve("fetching")
+        cold = await house.room.keeper.create(
+            new_machine_id(),
+            owner=HOUSE,
+            environment="fetching",
+            spec=recipe.spec,
+            origin=recipe.origin,
+            has_memory=False,
+        )
+
+        async def is_served() -> bool:
+            asked = await house.room.exec(
+                cold.id, _ASK.replace("8000'", "8000/fetched'"), env={"no_proxy": "127.0.0.1"}
+            )
+            return asked.stdout == "from outside\n"
+
+        await eventually(is_served, within_s=20)
+
+
+def _fetch(port: int) -> str:
+    """A command that fetches by way of the egress proxy and says what it got."""
+    return (
+        "env no_proxy= NO_PROXY= python3 -c \"import urllib.request as u; print(end=u.build_opener(u.ProxyHandler({'http': "
+        f"'http://127.0.0.1:3128'}})).open('http://127.0.0.1:{port}/', timeout=10).read().decode())\""
+    )
+
+
+@asynccontextmanager
+async def serve_text(text: bytes) -> AsyncIterator[int]:
+    """A server of this host that answers everything with this."""
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+            await stream.send(head.encode() + text)
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, answer)
+        yield listener.extra(anyio.abc.SocketAttribute.local_port)
+        group.cancel_scope.cancel()
