@@ -19,9 +19,9 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], within_s: 
         await anyio.sleep(0.01)
 
 
-def eventually_sync(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    """The same for code without an event loop."""
+def eventually_sync(condition: Callable[[], bool], within_s: float = 10.0, every_s: float = 0.01) -> None:
+    """The same for code without an event loop. `every_s`: between two looks, where a look costs something."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"did not come true within {within_s} s: {condition}"
-        time.sleep(0.01)
+        time.sleep(every_s)

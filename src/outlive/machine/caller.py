@@ -26,7 +26,10 @@ from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import Effects
 from outlive.machine.status import Effect, Machine
 
-MOVED: frozenset[str] = frozenset({"machine.fenced", "machine.guest_away", "node.away", "node.slow", "node.unknown"})
+# Whoever asks again, with the request, has a command started that was begun and never started.
+MOVED: frozenset[str] = frozenset(
+    {"machine.fenced", "machine.guest_away", "node.away", "node.slow", "node.unknown", "effect.not_started"}
+)
 RETRY_WITHIN_S = 60.0  # from the first time that it did not answer: longer than a node takes to be restarted
 _SHORTEST_S = 0.02
 _LONGEST_S = 1.0

@@ -128,7 +128,7 @@ class Home:
 
     # ── talking to it ──
 
-    def call(self, method: str, path: str, body: object = None, url: str | None = None) -> Any:
+    def call(self, method: str, path: str, body: object = None, url: str | None = None, key: str | None = None) -> Any:
         endpoint = self.endpoint
         request = urllib.request.Request(
             (url or endpoint["url"]) + path,
@@ -137,7 +137,7 @@ class Home:
             headers={
                 "Authorization": f"Bearer {endpoint['token']}",
                 "Content-Type": "application/json",
-                "Idempotency-Key": uuid.uuid4().hex,
+                "Idempotency-Key": key or uuid.uuid4().hex,
             },
         )
         try:
