@@ -12,7 +12,7 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from outlive.base import ConflictError, InvalidError
-from outlive.wiring.sections import ApiSettings
+from outlive.wiring.sections import ApiSettings, NodeSettings
 
 BACKLOG = 2_048
 
@@ -39,18 +39,18 @@ def check_address(api: ApiSettings) -> None:
     )
 
 
-def check_certificate(api: ApiSettings) -> None:
+def check_certificate(served: ApiSettings | NodeSettings) -> None:
     """Refuse a certificate that cannot be served with, before anything is started with it."""
-    if api.tls_cert is None or api.tls_key is None:
+    if served.tls_cert is None or served.tls_key is None:
         return
     try:
         # The password is asked for by nobody here: a key that needs one is an error, not a prompt.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(api.tls_cert, api.tls_key, password=lambda: b"")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(served.tls_cert, served.tls_key, password=lambda: b"")
     except (OSError, ssl.SSLError) as error:
         reason = error.strerror or getattr(error, "reason", None) or str(error)
         raise InvalidError(
-            "api.bad_certificate",
-            f"The certificate {str(api.tls_cert)!r} with the key {str(api.tls_key)!r} cannot be used: {reason}. "
+            "api.bad_certificate" if isinstance(served, ApiSettings) else "node.bad_certificate",
+            f"The certificate {str(served.tls_cert)!r} with the key {str(served.tls_key)!r} cannot be used: {reason}. "
             "Both are PEM files, and the key has no password.",
         ) from None
 

@@ -20,6 +20,7 @@ from outlive.machine.node_wire import parse_address
 from outlive.machine.queues import CREATE, node_queue
 from outlive.machine.status import Node as NodeRecord
 from outlive.processes.ending import open_ending
+from outlive.processes.listen import check_certificate
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.ready import tell_ready
 from outlive.processes.worker import run_until_shut, shut
@@ -37,6 +38,7 @@ def main(settings: Settings, lifeline_fd: int | None = None, ready_fd: int | Non
     """Run until SIGTERM, SIGINT or the end of the lifeline. The descriptors are those a supervisor passes on."""
     os.umask(0o077)
     log_to_stderr()
+    check_certificate(settings.node)
     prepare_home(settings)
     anyio.run(run_node, settings, lifeline_fd, ready_fd, backend_options={"use_uvloop": True})
 

@@ -143,6 +143,13 @@ class WorkerSettings(_Section):
     grace_s: float = Field(5.0, ge=0, le=8, description="Seconds that activities have to end in when a worker stops.")
 
 
+def _printable(token: SecretStr) -> SecretStr:
+    text = token.get_secret_value()
+    if not (text.isascii() and text.isprintable()) or " " in text:
+        raise ValueError("is sent in a header: printable ASCII without spaces")
+    return token
+
+
 class NodeSettings(_Section):
     path: AbsolutePath | None = Field(None, description="Folder of the node's own state; by default `node` under home.")
     address: str | None = Field(
@@ -150,8 +157,10 @@ class NodeSettings(_Section):
         description="Where this node serves the API: `https://host:port` (and the next port) or `unix:/path`; by "
         "default a socket under home.",
     )
-    token: SecretStr | None = Field(
-        None, description="What the API shows to nodes: the same on all hosts; by default made and kept under home."
+    token: Annotated[SecretStr, AfterValidator(_printable)] | None = Field(
+        None,
+        min_length=32,
+        description="What the API shows to nodes: the same on all hosts; by default made and kept under home.",
     )
     tls_cert: AbsolutePath | None = Field(None, description="Certificate (PEM) that this node serves with.")
     tls_key: AbsolutePath | None = Field(None, description="Its private key (PEM).")
@@ -163,6 +172,15 @@ class NodeSettings(_Section):
     margin_s: float = Field(
         10.0, ge=0, description="Seconds after the end of a node's lease before its machines come up elsewhere."
     )
+
+    @model_validator(mode="after")
+    def _pair(self) -> "NodeSettings":
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: set both, or none")
+        # One without the other would serve in the clear what callers take for TLS, or TLS to who expects none.
+        if (self.address or "").startswith("https:") != (self.tls_cert is not None):
+            raise ValueError("an https address and tls_cert with tls_key go together: set all of them, or none")
+        return self
 
 
 class MachineSettings(_Section):

@@ -15,7 +15,6 @@ from outlive.base import (
     EffectId,
     FencedError,
     NotFoundError,
-    UnauthenticatedError,
     UnavailableError,
     new_effect_id,
     new_machine_id,
@@ -83,13 +82,14 @@ async def test_a_refusal_of_the_node_keeps_its_kind_and_code(node: LocalNode) ->
         await node.door.processes(new_machine_id(), 1)
 
 
-async def test_a_call_without_the_token_of_the_node_does_nothing(tmp_path: Path) -> None:
+async def test_a_call_without_the_token_of_the_node_does_nothing_and_is_not_the_callers_fault(tmp_path: Path) -> None:
     async with open_local(tmp_path, token="guessed") as node:
         made = await node.create()
-        with pytest.raises(UnauthenticatedError) as refused:
+        with pytest.raises(UnavailableError) as refused:  # not `unauthenticated`: the caller's own token is right
             await node.door.exec(made.id, made.generation, _asked("touch done"))
         assert refused.value.code == "node.token"
-        with pytest.raises(UnauthenticatedError):
+        assert "the same on all hosts" in refused.value.message
+        with pytest.raises(UnavailableError, match="the same on all hosts"):
             await node.door.connect(made.id, made.generation, 80)
         assert list((node.machines.folder(made.id) / "workspace").iterdir()) == []
 

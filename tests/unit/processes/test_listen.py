@@ -15,7 +15,7 @@ from outlive.processes.listen import (
     listen,
     url_of,
 )
-from outlive.wiring.sections import ApiSettings
+from outlive.wiring.sections import ApiSettings, NodeSettings
 
 CERT = {"tls_cert": Path("/nowhere/cert.pem"), "tls_key": Path("/nowhere/key.pem")}
 
@@ -71,6 +71,10 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(tmp_pa
         with pytest.raises(InvalidError, match="PEM") as refused:
             check_certificate(api)
         assert refused.value.code == "api.bad_certificate"
+    node = NodeSettings(address="https://h:1", tls_cert=junk, tls_key=junk)
+    with pytest.raises(InvalidError, match="PEM") as refused:
+        check_certificate(node)
+    assert refused.value.code == "node.bad_certificate"
 
 
 def test_on_loopback_only_its_names_and_those_of_the_settings_are_ours() -> None:

@@ -184,6 +184,26 @@ def test_a_certificate_without_its_key_is_refused() -> None:
     assert "go together" in _refusal({"api": {"tls_cert": "/x"}}).message
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"tls_cert": "/x"},
+        {"address": "https://host:1"},  # it would serve in the clear
+        {"address": "unix:/x", "tls_cert": "/x", "tls_key": "/x"},  # nobody speaks TLS there
+        {"tls_cert": "/x", "tls_key": "/x"},
+    ],
+)
+def test_a_node_has_a_certificate_with_its_key_at_an_https_address_and_only_there(node: dict[str, str]) -> None:
+    assert "go together" in _refusal({"node": node}).message
+
+
+@pytest.mark.parametrize("token", ["short", "é" * 40, "x" * 40 + "\r\ny: z", "a b" * 20])
+def test_a_token_for_nodes_that_is_weak_or_fits_no_header_is_refused_and_not_shown(token: str) -> None:
+    message = _refusal({"node": {"token": token}}).message
+    assert "node.token" in message
+    assert token not in message
+
+
 def test_a_home_that_cannot_be_made_is_told_as_such(home: Path) -> None:
     (home / "file").write_text("")
     with pytest.raises(InvalidError, match="OUTLIVE_HOME"):

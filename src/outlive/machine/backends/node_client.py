@@ -2,7 +2,8 @@
 
 Rule 1: a call costs one round trip and no query: a generation is on one node for all its life, so where it is is
         remembered; where a node is is remembered for a few seconds.
-Rule 2: an error of the node comes out as the same error: kind, code and sentence.
+Rule 2: an error of the node comes out as the same error: kind, code and sentence. Only that the node does not know us
+        is not the fault of who asked us: `node.token`, unavailable.
 """
 
 import ssl
@@ -17,7 +18,16 @@ import orjson
 from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from outlive.base import Clock, DeadlineError, EffectId, FencedError, MachineId, NodeId, UnavailableError
+from outlive.base import (
+    Clock,
+    DeadlineError,
+    EffectId,
+    FencedError,
+    MachineId,
+    NodeId,
+    OutliveError,
+    UnavailableError,
+)
 from outlive.machine.backends.node_http import Connection, NodePool, away, dial, to_query
 from outlive.machine.door import ExecRequest, FileEntry, Output, ProcessEntry
 from outlive.machine.node_wire import (
@@ -156,7 +166,7 @@ class HttpDoor:
             raise
         if problem:
             await anyio.aclose_forcefully(stream)
-            raise error_of(problem)
+            raise _refusal(address, problem)
         return _Ahead(stream, buffered.buffer) if buffered.buffer else stream
 
     # ── calls ──
@@ -195,7 +205,7 @@ class HttpDoor:
         try:
             async with asked as answer:
                 if answer.status != 200:
-                    raise error_of(_parse_json(await _whole(answer)))
+                    raise _refusal(address, _parse_json(await _whole(answer)))
                 yield answer
         except UnavailableError as error:
             if error.code == "node.away":  # it may be somewhere else by now
@@ -249,6 +259,15 @@ class _Ahead(anyio.abc.ByteStream):
 
 
 # ── answers ──
+
+
+def _refusal(address: NodeAddress, problem: dict[str, Any]) -> OutliveError:
+    error = error_of(problem)
+    if error.code != "node.token":
+        return error
+    return UnavailableError(
+        "node.token", f"The node at {address} does not take our token: node.token has to be the same on all hosts."
+    )
 
 
 def _body(request: ExecRequest) -> bytes:

@@ -1,13 +1,15 @@
 """A small HTTP/1.1 client for nodes: kept connections, one request at a time on each, no more than a node needs.
 
 httpx costs a millisecond a call; a command through the API has only a few. So bytes are parsed by httptools over
-anyio's streams, and that is all. What breaks becomes `node.away` (unavailable) here.
+anyio's streams, and that is all. What breaks becomes `node.away` (unavailable) here; who is not who we were told
+becomes `node.untrusted`, which asking again does not mend.
 """
 
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from urllib.parse import quote
 
 import anyio
@@ -33,6 +35,11 @@ def away(address: NodeAddress, why: str) -> UnavailableError:
     return UnavailableError("node.away", f"The node at {address} does not answer ({why}); try again.")
 
 
+@cache
+def _trusted_by_host() -> ssl.SSLContext:
+    return ssl.create_default_context()  # reads a file of authorities: once, not for each connection
+
+
 async def dial(address: NodeAddress, tls: ssl.SSLContext | None) -> anyio.abc.ByteStream:
     """A connection to a node, within seconds."""
     try:
@@ -45,7 +52,7 @@ async def dial(address: NodeAddress, tls: ssl.SSLContext | None) -> anyio.abc.By
                     stream,
                     server_side=False,
                     hostname=address.host,
-                    ssl_context=tls or ssl.create_default_context(),
+                    ssl_context=tls or _trusted_by_host(),
                     standard_compatible=False,
                 )
             except BaseException:
@@ -53,6 +60,12 @@ async def dial(address: NodeAddress, tls: ssl.SSLContext | None) -> anyio.abc.By
                 raise
     except TimeoutError:
         raise away(address, f"no connection within {CONNECT_WITHIN_S:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        raise UnavailableError(
+            "node.untrusted",
+            f"The node at {address} shows a certificate that is not trusted here: {error.verify_message}. Set "
+            "node.tls_ca to the authority that signed it.",
+        ) from error
     except ssl.SSLError as error:
         raise away(address, f"TLS: {error.reason}") from error
     except _GONE as error:
