@@ -60,7 +60,8 @@ class MachineRecords(Protocol):
 
     async def claim_warm(self, environment: str, decide: Decide, *, operation: OperationId) -> Machine | None:
         """The same on some running warm machine of this environment that nobody else gets, since it is not warm any
-        more; None if there is none. An operation that has claimed one before gets that one again, as it is now."""
+        more; None if there is none. Those on a node whose lease is over are left out. An operation that has claimed one
+        before gets that one again, as it is now."""
         ...
 
     async def events(self, machine: MachineId, *, after: int, limit: int) -> Sequence[tuple[int, MachineEvent]]:

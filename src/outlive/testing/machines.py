@@ -37,6 +37,7 @@ from outlive.testing.machine_records import (
     at_once,
     records_at,
 )
+from outlive.testing.nodes import a_node
 
 EVERY_ONE = MachineFilter(states=("starting", "running", "paused", "hibernated", "lost", "deleted"), is_warm=None)
 
@@ -224,6 +225,16 @@ class MachineRecordsContract:
             stopped, _, _ = await a_running_machine(records, is_warm=True)
             await records.machines.change(stopped.id, lambda found: lifecycle.ask(found, "pause", AT))
             assert await claim_one(records) is None
+
+    async def test_a_machine_of_a_node_without_a_lease_is_not_claimed(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            machine, node, _ = await a_running_machine(records, is_warm=True)
+            await records.nodes.renew(a_node(node), lease_s=-1)
+            assert await claim_one(records) is None
+            await records.nodes.renew(a_node(node), lease_s=60)
+            claimed = await claim_one(records)
+            assert claimed is not None
+            assert claimed.id == machine.id
 
     async def test_an_operation_that_claims_again_gets_the_same_machine(self, place: StorePlace) -> None:
         operation = new_operation_id()

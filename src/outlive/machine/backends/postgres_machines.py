@@ -25,7 +25,7 @@ from outlive.storage.postgres import Connection, PostgresDatabase
 
 _INSERT = numbered(statements.INSERT_MACHINE)
 _SELECT = numbered(statements.SELECT_MACHINE)
-_SELECT_WARM = numbered(statements.SELECT_WARM)
+_SELECT_WARM = numbered(statements.SELECT_WARM.format(now="clock_timestamp()"))
 _SELECT_CLAIMED = numbered(statements.SELECT_CLAIMED)
 _UPDATE = numbered(statements.UPDATE_MACHINE)
 _INSERT_EVENT = numbered(statements.INSERT_EVENT)
@@ -77,9 +77,9 @@ class PostgresMachines:
             if doc is not None:
                 return from_doc(Machine, doc)
             # First one that nobody is busy with. Only if all are held wait for one: its holder may let it be.
-            doc = await connection.fetchval(f"{_SELECT_WARM} FOR UPDATE SKIP LOCKED", environment)
+            doc = await connection.fetchval(f"{_SELECT_WARM} FOR UPDATE OF machines SKIP LOCKED", environment)
             if doc is None:
-                doc = await connection.fetchval(f"{_SELECT_WARM} FOR UPDATE", environment)
+                doc = await connection.fetchval(f"{_SELECT_WARM} FOR UPDATE OF machines", environment)
             if doc is None:
                 return None
             current = from_doc(Machine, doc)

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from outlive.base import CheckpointId, Clock, MachineId, OperationId
+from outlive.base import CheckpointId, Clock, MachineId, OperationId, to_text
 from outlive.machine.backends import statements
 from outlive.machine.backends.documents import (
     apply_change,
@@ -22,6 +22,8 @@ from outlive.machine.lifecycle import Change
 from outlive.machine.records import Decide, Gone, MachineFilter
 from outlive.machine.status import Machine, MachineEvent
 from outlive.storage.sqlite import SqliteDatabase
+
+_SELECT_WARM = statements.SELECT_WARM.format(now="?")
 
 
 class SqliteMachines:
@@ -65,7 +67,7 @@ class SqliteMachines:
             row = connection.execute(statements.SELECT_CLAIMED, (operation,)).fetchone()
             if row is not None:
                 return from_doc(Machine, row[0])
-            row = connection.execute(statements.SELECT_WARM, (environment,)).fetchone()
+            row = connection.execute(_SELECT_WARM, (environment, to_text(self._clock.now()))).fetchone()
             if row is None:
                 return None
             current = from_doc(Machine, row[0])

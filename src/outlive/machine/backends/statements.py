@@ -10,11 +10,12 @@ INSERT_MACHINE = (
 )
 SELECT_MACHINE = "SELECT doc FROM machines WHERE id = ?"
 SELECT_MACHINES = "SELECT doc FROM machines WHERE {} ORDER BY id DESC LIMIT ?"
-# One that is wanted away, or that a person has stopped, is nobody's to take.
-SELECT_WARM = (
-    "SELECT doc FROM machines WHERE is_warm AND environment = ? AND state = 'running' AND desired = 'running'"
-    " ORDER BY id LIMIT 1"
-)
+# One that is wanted away, that a person has stopped, or whose node has no lease any more is nobody's to take.
+SELECT_WARM = """
+SELECT doc FROM machines WHERE is_warm AND environment = ? AND state = 'running' AND desired = 'running'
+AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.id = machines.node AND nodes.lease_until < {now})
+ORDER BY machines.id LIMIT 1
+"""
 SELECT_CLAIMED = "SELECT doc FROM machines WHERE claimed_by = ?"
 UPDATE_MACHINE = f"UPDATE machines SET ({', '.join(MACHINE_COLUMNS[1:])}) = ({_MARKS[3:]}) WHERE id = ?"  # noqa: S608
 INSERT_EVENT = """

@@ -85,6 +85,18 @@ async def test_machines_of_an_outdated_build_are_let_go_and_claimed_ones_are_kep
         assert await waiting(house) == []
 
 
+async def test_a_pool_that_went_to_sleep_with_its_node_is_woken(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        await house.environments.define(a_definition("warm", warm=1))
+        await house.pool.look_once()
+        [machine] = await waiting(house)
+        assert await house.room.node_of(machine).drain() == []
+        assert await waiting(house) == []
+        await house.pool.look_once()
+        [woken] = await waiting(house)
+        assert (woken.id, woken.generation) == (machine.id, machine.generation + 1)
+
+
 async def test_workers_that_fill_a_pool_at_the_same_time_make_the_same_machines(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         await house.environments.define(a_definition("warm", warm=2))
