@@ -27,7 +27,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from outlive.base import InvalidError
 from outlive.governance.egress import parse_rules
-from outlive.machine.base import parse_reference
 from outlive.machine.spec import Limits, MachineSpec, User
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -63,15 +62,6 @@ class EnvironmentDefinition(BaseModel):
         if _DIGEST.fullmatch(name):
             raise ValueError("a name does not look like a digest")
         return name
-
-    @field_validator("base")
-    @classmethod
-    def _is_a_reference(cls, base: str) -> str:
-        try:
-            parse_reference(base)
-        except InvalidError as error:
-            raise ValueError(error.message) from None
-        return base
 
     @field_validator("install", "start")
     @classmethod

@@ -171,7 +171,7 @@ class Environments:
 
 
 def check_base(base: str, allowed: Sequence[Path]) -> None:
-    """Pure. That a definition does not make machines of whatever is on a host's disk."""
+    """Pure. That this is a base, and that no definition makes machines of whatever is on a host's disk."""
     path = parse_reference(base).path
     if path is not None and not any(path.is_relative_to(folder) for folder in allowed):
         raise DeniedError(

@@ -73,8 +73,6 @@ def test_one_without_commands_needs_no_build() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"base": "windows"},
-        {"base": "dir:relative"},
         {"install": ("",)},
         {"start": ("nul\0",)},
         {"install": ("x" * 65_537,)},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.base import CheckpointId, DeniedError, derive_machine_id, is_id
+from outlive.base import CheckpointId, DeniedError, InvalidError, derive_machine_id, is_id
 from outlive.machine.building import build_machines, effect_of, install_spec
 from outlive.machine.environment import EnvironmentDefinition
 from outlive.machine.environments import (
@@ -96,3 +96,9 @@ def test_what_else_is_on_a_hosts_disk_is_refused(base: str) -> None:
     for allowed in ([], [Path("/srv/images")]):
         with pytest.raises(DeniedError, match="base_paths"):
             check_base(base, allowed)
+
+
+@pytest.mark.parametrize("base", ["windows", "dir:relative", "tar:/srv/images/../../etc", ""])
+def test_what_is_no_base_is_refused_before_anything_is_built(base: str) -> None:
+    with pytest.raises(InvalidError):
+        check_base(base, [Path("/")])

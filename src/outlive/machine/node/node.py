@@ -228,6 +228,20 @@ class Node:
         except OutliveError as error:
             _log.warning("machine %s: its services did not start: %s", resident.id, error.message)
 
+    async def _start_missing_services(self, resident: Resident) -> None:
+        """The node before us may have died between a cold boot and its services. Each is started once: the guest knows
+        those of this generation; those of an older one came with its memory."""
+        if not resident.spec.start or resident.frozen:
+            return
+        try:
+            async with resident.use() as guest:
+                held = [each.effect for each in await guest.effects() if each.effect.startswith("service-")]
+        except OutliveError as error:
+            _log.warning("machine %s: its services are not known: %s", resident.id, error.message)
+            return
+        if all(effect.startswith(f"service-{resident.generation}-") for effect in held):
+            await self._start_services(resident)
+
     # ── housing ──
 
     async def _house(self, record: Machine, sandbox: Sandbox, base: Base) -> Resident:
@@ -346,6 +360,7 @@ class Node:
         self.residents.add(resident)
         _log.info("machine %s is here again", record.id)
         await self.runs.take_up(resident)
+        self._tasks.start_soon(self._start_missing_services, resident)
 
     async def _mourn(self) -> None:
         """Records that name this node and have nothing here: their disk is gone too."""

@@ -10,8 +10,10 @@ import pytest
 
 from eventually import eventually
 from integration.machine.environments.house import a_definition, open_house
+from machine_rooms import open_machine_room
 from outlive.base import ConflictError, MachineId, NotFoundError, UnavailableError, new_machine_id
 from outlive.machine.building import HOUSE, INSTALL_WITHIN_S, build_machines, effect_of, install_spec
+from outlive.machine.node.node import Node
 from outlive.machine.records import MachineFilter
 
 pytestmark = pytest.mark.anyio
@@ -189,11 +191,37 @@ async def test_a_build_reaches_what_its_definition_lists_and_services_start_agai
         await eventually(is_served, within_s=20)
 
 
+async def test_services_that_a_dead_node_did_not_start_are_started_by_the_next_and_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = a_definition("late", start=("echo started >> /workspace/starts; exec sleep 1000",)).to_spec()
+    async with open_machine_room(tmp_path) as room:
+        try:
+            with monkeypatch.context() as dying:
+                dying.setattr(Node, "_start_services", _die)
+                async with room.node():
+                    machine = await room.create(spec)
+                    assert (await room.exec(machine.id, "cat /workspace/starts")).exit_code == 1
+            for _ in range(2):  # the next node starts them, the one after it finds them
+                async with room.node():
+
+                    async def is_started() -> bool:
+                        return (await room.exec(machine.id, "cat /workspace/starts")).stdout == "started\n"
+
+                    await eventually(is_started)
+        finally:
+            await room.empty()
+
+
+async def _die(*_: object) -> None:
+    """As if the node had died here."""
+
+
 def _fetch(port: int) -> str:
     """A command that fetches by way of the egress proxy and says what it got."""
     return (
-        "env no_proxy= NO_PROXY= python3 -c \"import urllib.request as u; print(end=u.build_opener(u.ProxyHandler({'http': "
-        f"'http://127.0.0.1:3128'}})).open('http://127.0.0.1:{port}/', timeout=10).read().decode())\""
+        'env no_proxy= NO_PROXY= python3 -c "import urllib.request as u; print(end=u.build_opener(u.ProxyHandler('
+        f"{{'http': 'http://127.0.0.1:3128'}})).open('http://127.0.0.1:{port}/', timeout=10).read().decode())\""
     )
 
 
