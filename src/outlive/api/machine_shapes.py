@@ -249,7 +249,8 @@ class CheckpointPage(BaseModel):
 
 class NodeShown(BaseModel):
     id: str
-    lease_until: str
+    lease_until: str  # by the clock of the database
+    has_lease: bool  # now, by that clock
     is_draining: bool
     capacity: dict[str, float]
     started_at: str
@@ -325,10 +326,11 @@ def checkpoint_json(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def node_json(node: Node) -> dict[str, Any]:
+def node_json(node: Node, *, has_lease: bool) -> dict[str, Any]:
     return {
         "id": node.id,
         "lease_until": to_text(node.lease_until),
+        "has_lease": has_lease,
         "is_draining": node.is_draining,
         "capacity": node.capacity,
         "started_at": to_text(node.started_at),

@@ -253,6 +253,15 @@ async def test_what_runs_is_not_asked_of_a_machine_that_sleeps(api: MachineApi) 
 async def test_nodes_say_what_they_have_room_for(api: MachineApi) -> None:
     [node] = (await api.http.get("/v1/nodes")).json()["items"]
     assert (node["id"], node["capacity"]) == (api.node.machines.node, {"machines": 10})
+    assert node["has_lease"]
+
+
+async def test_without_a_node_that_has_a_lease_nobody_waits_for_a_machine(api: MachineApi) -> None:
+    nodes = api.node.records.nodes
+    [node] = await nodes.list()
+    await nodes.renew(node, lease_s=-1)
+    assert not (await api.http.get("/v1/nodes")).json()["items"][0]["has_lease"]
+    assert assert_problem(await api.http.post("/v1/machines", json={}), 503)["code"] == "node.none"
 
 
 async def test_an_api_without_machines_says_so(tmp_path: Path) -> None:
