@@ -148,6 +148,7 @@ class Runs:
                 await anyio.sleep(_RETRY_S)
                 continue
             await self._finish(run, exit, holder=(self._parts.node, resident.generation))
+            run.done.set()  # whoever waits has it now; that the guest lets go of it costs nobody a round trip
             if exit is not None:
                 with suppress(OutliveError):  # it stays in the ledger, which is bounded and says so
                     async with resident.use() as guest:
