@@ -17,6 +17,8 @@ from bench.report import figure, target_of
 # Okabe and Ito's palette.
 OUTLIVE, BARE, ACCENT, GREY = "#0072B2", "#E69F00", "#D55E00", "#7F7F7F"
 
+_ALL_UNITS = "machines"  # sections whose numbers of every unit are drawn; of the others, those of the first
+
 mpl.rcParams.update(
     {
         "svg.hashsalt": "outlive",  # the same picture is the same file
@@ -31,12 +33,14 @@ mpl.rcParams.update(
 
 
 def _colour(name: str) -> str:
+    if name.startswith("step:"):
+        return GREY
     return BARE if name.startswith(("bare", "unix socket", "sealed")) else OUTLIVE
 
 
 def _bars(axes: Axes, readings: Sequence[Reading]) -> None:
     """Horizontal bars with the range of the rounds on them, and the median in words."""
-    top = max(reading.spread[1] for reading in readings)
+    top = max(reading.spread[1] for reading in readings) or 1.0
     for at, reading in enumerate(readings):
         low, high = reading.spread
         axes.barh(at, reading.value, color=_colour(reading.name), height=0.62)
@@ -53,7 +57,7 @@ def _bars(axes: Axes, readings: Sequence[Reading]) -> None:
 
 def _ratios(axes: Axes, section: Section) -> None:
     judged = [ratio for ratio in section.ratios if ratio.target is not None]
-    top = max(max(*ratio.rounds, ratio.target or 0.0) for ratio in judged)
+    top = max(max(*ratio.rounds, ratio.target or 0.0) for ratio in judged) or 1.0
     for at, ratio in enumerate(judged):
         assert ratio.target is not None
         axes.scatter(ratio.rounds, [at] * len(ratio.rounds), color=GREY, s=9, alpha=0.6, linewidths=0)
@@ -68,20 +72,23 @@ def _ratios(axes: Axes, section: Section) -> None:
 
 
 def _draw_compared(section: Section, path: Path) -> None:
-    """The readings of one unit at the top, the judged ratios below."""
-    unit = section.readings[0].unit
-    readings = [reading for reading in section.readings if reading.unit == unit]
+    """The readings of each unit that is shown, one below the other, and the judged ratios at the bottom."""
+    units = list(dict.fromkeys(reading.unit for reading in section.readings))
+    if not section.name.startswith(_ALL_UNITS):
+        units = units[:1]
+    groups = [[reading for reading in section.readings if reading.unit == unit] for unit in units]
     has_targets = any(ratio.target is not None for ratio in section.ratios)
-    heights = [0.42 * len(readings) + 0.5]
+    heights = [0.42 * len(readings) + 0.5 for readings in groups]
     if has_targets:
         heights.append(0.55 * sum(ratio.target is not None for ratio in section.ratios) + 0.6)
     drawn, axes = plt.subplots(
         len(heights), 1, figsize=(8, sum(heights) + 0.8), squeeze=False, gridspec_kw={"height_ratios": heights}
     )
     drawn.suptitle(section.title, fontweight="bold")
-    _bars(axes[0][0], readings)
+    for at, readings in enumerate(groups):
+        _bars(axes[at][0], readings)
     if has_targets:
-        _ratios(axes[1][0], section)
+        _ratios(axes[-1][0], section)
     _save(drawn, path)
 
 
