@@ -65,7 +65,7 @@ async def _serve(settings: Settings, ready_fd: int | None) -> None:
             record = NodeRecord(id=parts.node, address=address, lease_until=now, started_at=now)
             activities = NodeActivities(node)
             workers = [
-                make_worker(client, CREATE, settings, activities=activities.placed),
+                make_worker(client, CREATE, settings, activities=activities.placed, asks_once=True),
                 make_worker(client, node_queue(parts.node), settings, activities=activities.own),
             ]
             async with anyio.create_task_group() as group:

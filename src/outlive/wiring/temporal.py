@@ -20,7 +20,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.runtime import LoggingConfig, LoggingFormat, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, RPCError, TLSConfig
-from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import PollerBehaviorAutoscaling, PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
 
 from outlive.base import InvalidError, UnavailableError
 from outlive.wiring.sections import TemporalSettings
@@ -100,8 +100,11 @@ def make_worker(
     *,
     workflows: Sequence[type] = (),
     activities: Sequence[Callable[..., Any]] = (),
+    asks_once: bool = False,
 ) -> Worker:
-    """A worker of one queue, with the options of the house. Whoever runs it owns it: `run`, then `shutdown`."""
+    """A worker of one queue, with the options of the house. Whoever runs it owns it: `run`, then `shutdown`.
+    `asks_once`: for one activity at a time, where others ask too. What was given to a process that does not run any
+    more is missed only after its heartbeat, and each question that it has open swallows one."""
     given = settings.worker
     return Worker(
         client,
@@ -113,7 +116,7 @@ def make_worker(
         max_concurrent_activities=given.activities,
         max_concurrent_workflow_tasks=given.workflow_tasks,
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
-        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+        activity_task_poller_behavior=(PollerBehaviorSimpleMaximum(1) if asks_once else PollerBehaviorAutoscaling()),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=_STICKY_S),
         # A heartbeat that is late by the default of 30 s is no sign of life.
         max_heartbeat_throttle_interval=timedelta(seconds=2),

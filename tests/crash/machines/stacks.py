@@ -26,6 +26,7 @@ PROCESSES = ("node", "worker", "api", "temporal")
 # Short, so that a partition is a matter of seconds.
 LEASES = {"OUTLIVE_NODE__LEASE_S": "3", "OUTLIVE_NODE__HEARTBEAT_S": "0.5", "OUTLIVE_NODE__MARGIN_S": "2"}
 SETTLED_WITHIN_S = 90.0
+TOLD = 400  # lines of a trace
 
 Facts = dict[str, Any]
 
@@ -44,17 +45,24 @@ class Trace:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
+        self._last: dict[str, str] = {}
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
         self.lines.append(f"{time.monotonic() - self._began:8.2f}  {text}")
+
+    def say_new(self, about: str, text: str) -> None:
+        """Unless it is what was said about this the last time."""
+        if self._last.get(about) != text:
+            self._last[about] = text
+            self.say(f"{about} {text}")
 
     @contextmanager
     def told_on_failure(self, about: str) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            error.add_note(f"{about}\n" + "\n".join(self.lines))
+            error.add_note(f"{about}\n" + "\n".join(self.lines[-TOLD:]))
             raise
 
 
@@ -142,7 +150,7 @@ class CrashStack:
             try:
                 answers.append(self._ask_once(method, path, body, key))
             except (OSError, http.client.HTTPException) as error:
-                self.trace.say(f"{method} {path}: {type(error).__name__} {error}")
+                self.trace.say_new(f"{method} {path}", f"{type(error).__name__} {error}")
                 return False
             return not _is_not_now(answers[-1])
 
@@ -157,7 +165,9 @@ class CrashStack:
             told = "".join(getattr(error, "__notes__", []))
             answer = Answer(error.code, json.loads(told) if told.startswith("{") else {"detail": told})
         shown = answer.body if answer.status != 200 else _short(answer.body)
-        self.trace.say(f"{method} {path} {json.dumps(body) if body else ''} -> {answer.status} {json.dumps(shown)}")
+        self.trace.say_new(
+            f"{method} {path}", f"{json.dumps(body) if body else ''} -> {answer.status} {json.dumps(shown)}"
+        )
         return answer
 
     def create(self, key: str | None = None) -> Facts:

@@ -15,9 +15,17 @@ def test_a_lease_counts_from_when_it_was_asked_for() -> None:
 
 
 def test_one_that_was_renewed_in_time_again_recovers() -> None:
-    lease = Lease(asked_at=100.0, is_frozen=True).renewed(150.0)
+    lease = Lease(asked_at=100.0, is_frozen=True).renewed(150.0, 150.1)
     assert lease.decide(151.0) == "recover"
     assert lease._replace(is_frozen=False).decide(151.0) == "keep"
+
+
+def test_a_node_that_slept_past_its_lease_recovers_though_it_never_saw_the_end_of_it() -> None:
+    slept = Lease(asked_at=100.0).renewed(100.0 + LEASE_S + 50, 100.0 + LEASE_S + 50.1)
+    assert slept.decide(100.0 + LEASE_S + 50.2) == "recover"
+    was_stuck = Lease(asked_at=100.0).renewed(100.0 + BEAT_S, 100.0 + LEASE_S + 50)
+    assert was_stuck.is_frozen
+    assert Lease(asked_at=100.0).renewed(100.0 + BEAT_S, 100.1 + BEAT_S) == Lease(100.0 + BEAT_S)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e4))

@@ -43,7 +43,8 @@ async def keep_lease(
                 next_beat = now + parts.beat_s
                 if await _renew(node, describe):
                     is_granted = True
-                    lease = lease.renewed(now)
+                    lease = lease.renewed(now, guard.now(), lease_s=parts.lease_s)
+                    _mark(node, has_lease=not lease.is_frozen)
                     await guard.keep(now + parts.lease_s, may_run=not lease.is_frozen)
                 # A node without a lease asks more often: nothing runs here meanwhile.
                 next_beat = min(next_beat, now + 1.0) if lease.is_frozen else next_beat
