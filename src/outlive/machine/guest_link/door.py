@@ -19,7 +19,7 @@ import anyio.abc
 from outlive.base import DeadlineError, MachineId, OutliveError, UnavailableError
 from outlive.guest.wire import VERSION, Decoder, Frame, Kind, WireError, Words, encode_words, read_words
 from outlive.machine.guest_link import answers
-from outlive.machine.guest_link.channel import Channel
+from outlive.machine.guest_link.channel import Channel, guest_away
 from outlive.machine.guest_link.connection import Connection
 from outlive.machine.guest_link.facts import Quiesced
 from outlive.machine.guest_link.guest import Guest, Hello
@@ -53,6 +53,7 @@ class GuestDoor:
         self._tasks = tasks
         self._guest: Guest | None = None
         self._is_taken = False
+        self._is_closed = False
         self._came = anyio.Event()
         self._serving: anyio.CancelScope | None = None
         self._inode = 0
@@ -77,17 +78,21 @@ class GuestDoor:
                     (self._directory / SOCKET).unlink()
 
     def close(self) -> None:
+        """For ever: whoever waits for the guest is told at once."""
         self.shut()
+        self._is_closed = True
+        self._came.set()
         if self._guest is not None:
             self._guest.close()
 
     async def guest(self, timeout_s: float) -> Guest:
-        """The guest, as soon as it is here. `machine.guest_away` if it does not come in time."""
+        """The guest, as soon as it is here. `machine.guest_away` if it does not come in time, or never will."""
         with anyio.move_on_after(timeout_s):
-            while True:
+            while not self._is_closed:
                 if self._guest is not None and self._guest.is_here:
                     return self._guest
                 await self._came.wait()
+            raise guest_away("its door is closed")
         raise UnavailableError("machine.guest_away", f"The machine's guest did not come within {timeout_s:g} s.")
 
     async def quiesce(self, timeout_s: float) -> Quiesced:

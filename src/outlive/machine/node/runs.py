@@ -7,6 +7,8 @@ Rule 2: one carrier per effect, however many wait for it. It does not depend on 
         changes nothing, and one who comes again finds it.
 Rule 3: what the journal has begun and the guest does not hold was never started if the machine is still of that
         generation; otherwise nobody knows, and it is `lost`.
+Rule 4: who waits for a guest that falls silent or stays away is told so after a while. The effect stays begun, and may
+        be asked for again: nobody has said what became of it.
 """
 
 import logging
@@ -19,6 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from outlive.base import (
     CrashPoint,
+    DeadlineError,
     EffectId,
     MachineId,
     NodeId,
@@ -28,7 +31,7 @@ from outlive.base import (
 )
 from outlive.machine.command import Command, Exit
 from outlive.machine.door import ExecRequest, Output, digest_of
-from outlive.machine.guest_link import RunningCommand
+from outlive.machine.guest_link import Guest, RunningCommand
 from outlive.machine.node.outputs import KeptStream
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident, is_guest_away
@@ -41,6 +44,9 @@ TYPED_QUEUE = 16  # pieces of stdin that a command has not taken; who writes mor
 _EXIT_WITHIN_S = 30.0
 _ACKNOWLEDGE_AT = 1024 * 1024
 _RETRY_S = 0.2
+_A_WHILE_S = 1.0
+_PING_EVERY_S, _PING_WITHIN_S = 20.0, 20.0  # while a command runs
+_AWAY_WITHIN_S = 60.0  # that a guest may be away, or break the wire again and again, before the waiting is over
 
 
 class Run:
@@ -55,6 +61,7 @@ class Run:
         self.started = anyio.Event()
         self.done = anyio.Event()
         self.error: OutliveError | None = None
+        self.well_at = 0.0  # monotonic: when the guest was last with us for a while
         self.followers: list[MemoryObjectSendStream[Output]] = []
         self.typed: MemoryObjectSendStream[bytes | None] | None = None  # to its stdin; None in it: the end
 
@@ -134,6 +141,8 @@ class Runs:
             run.done.set()
 
     async def _follow(self, resident: Resident, run: Run, request: ExecRequest | None) -> None:
+        clock = self._parts.clock
+        run.well_at = clock.monotonic()
         while True:
             try:
                 exit = await self._attend(resident, run, request)
@@ -143,7 +152,7 @@ class Runs:
                     return
                 if resident.ended is not None:
                     resident.check()
-                if not is_guest_away(error):
+                if not is_guest_away(error) or clock.monotonic() - run.well_at > _AWAY_WITHIN_S:
                     raise
                 await anyio.sleep(_RETRY_S)
                 continue
@@ -164,19 +173,27 @@ class Runs:
                     command = _command(resident, request)
                     joining = guest.start(command, stdout_from=stdout_from, stderr_from=stderr_from)
                 elif await guest.find(run.effect.id) is None:
+                    if run.effect.generation == resident.generation:
+                        raise UnavailableError("effect.not_started", f"{run.effect.id!r} was not started; ask again.")
                     return None
                 else:
                     joining = guest.attach(run.effect.id, stdout_from=stdout_from, stderr_from=stderr_from)
                 running = await stack.enter_async_context(joining)
             reach(CrashPoint.EXEC_AFTER_START)
             run.started.set()
-            return await self._attend_to(resident, run, running, request)
+            joined_at = self._parts.clock.monotonic()
+            try:
+                return await self._attend_to(resident, guest, run, running, request)
+            finally:
+                if (now := self._parts.clock.monotonic()) - joined_at > _A_WHILE_S:
+                    run.well_at = now
 
     async def _attend_to(
-        self, resident: Resident, run: Run, running: RunningCommand, request: ExecRequest | None
+        self, resident: Resident, guest: Guest, run: Run, running: RunningCommand, request: ExecRequest | None
     ) -> Exit:
         came_of_it: Exit | OutliveError
         async with anyio.create_task_group() as group:
+            group.start_soon(_mind, resident, guest)
             if request is not None and request.stdin is not None:
                 group.start_soon(_feed, running, request.stdin.encode(errors="surrogateescape"))
             elif request is not None and request.background:
@@ -257,6 +274,21 @@ def _command(resident: Resident, request: ExecRequest) -> Command:
         output_limit=spec.limits.output_mib * 1024 * 1024,
         has_stdin=request.stdin is not None or request.background,
     )
+
+
+async def _mind(resident: Resident, guest: Guest) -> None:
+    """Hang up on a guest that does not answer: it may have been stopped by its own machine. A sound one dials again."""
+    while True:
+        await anyio.sleep(_PING_EVERY_S)
+        if resident.frozen:
+            continue
+        try:
+            await guest.ping(_PING_WITHIN_S)
+        except DeadlineError:
+            guest.close("it does not answer")
+            return
+        except OutliveError:
+            return  # it is away: whoever attends to the command was told the same
 
 
 async def _feed(running: RunningCommand, stdin: bytes) -> None:

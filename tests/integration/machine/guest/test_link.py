@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from eventually import eventually
@@ -65,6 +66,18 @@ async def test_a_fork_takes_on_its_own_identity(sockets: Path, start_guest: Star
         assert (await door.guest(10)).hello.machine == MACHINE
     async with open_door(sockets, welcome(1, twin)) as door:
         assert (await door.guest(10)).hello.machine == twin
+
+
+async def test_who_waits_for_a_guest_is_told_at_once_when_its_door_closes(door: GuestDoor) -> None:
+    async def wait() -> None:
+        with pytest.raises(UnavailableError, match="closed"):
+            await door.guest(60)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.lowlevel.checkpoint()
+            door.close()
 
 
 async def test_everybody_who_waits_is_told_when_the_connection_breaks(door: GuestDoor, start_guest: StartGuest) -> None:

@@ -1,0 +1,256 @@
+"""Hostile machines, through a whole node: what runs in one harms itself at worst. Beside every attack a neighbour on
+the same host keeps answering, and in the end nothing is left of either."""
+
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventually import eventually
+from leaks import assert_nothing_left
+from machine_rooms import SMALL, MachineRoom, open_machine_room
+from outlive.base import MachineId, OutliveError, UnavailableError
+from outlive.machine.node.door import NodeDoor
+from outlive.machine.node.node import Node
+from outlive.machine.node.watch import watch_residents
+from outlive.machine.spec import Limits, MachineSpec
+from outlive.machine.status import Effect
+
+pytestmark = pytest.mark.anyio
+
+_ANSWERS_WITHIN_S = 15.0  # of a host whose two CPUs others use too
+
+
+def _limited(**limits: int) -> MachineSpec:
+    return SMALL.model_copy(update={"limits": Limits(memory_mib=512, disk_mib=128, cpus=1).model_copy(update=limits)})
+
+
+def _python(program: str) -> str:
+    return f"exec python3 -c {shlex.quote(program)}"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that waits for silent guests as long as it would in a minute or two, in some seconds."""
+    for name, value in (
+        ("runs._PING_EVERY_S", 1.0),
+        ("runs._PING_WITHIN_S", 5.0),
+        ("runs._AWAY_WITHIN_S", 5.0),
+        ("resident._GUEST_WITHIN_S", 5.0),
+        ("node._GUEST_WITHIN_S", 10.0),
+    ):
+        monkeypatch.setattr(f"outlive.machine.node.{name}", value)
+
+
+@asynccontextmanager
+async def _neighbourhood(path: Path) -> AsyncIterator[tuple[MachineRoom, Node]]:
+    """A watched node with a neighbour that is asked again and again, and has to answer in time each time."""
+    async with open_machine_room(path) as room, room.node() as node, anyio.create_task_group() as group:
+        neighbour = await room.create()
+        answered = 0
+
+        async def ask() -> None:
+            nonlocal answered
+            while True:
+                with anyio.fail_after(_ANSWERS_WITHIN_S):
+                    done = await room.exec(neighbour.id, "sleep 0.2; echo well")
+                assert done.stdout == "well\n"
+                answered += 1
+
+        group.start_soon(watch_residents, node)
+        group.start_soon(ask)
+        yield room, node
+        seen = answered
+        await eventually(lambda: answered > seen, within_s=_ANSWERS_WITHIN_S)
+        group.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await room.keeper.do(neighbour.id, "delete")
+            assert_nothing_left(path / "a", room.cgroup("a"))
+
+
+async def _events(room: MachineRoom, machine: MachineId) -> list[str]:
+    return [event.kind for _, event in await room.records.machines.events(machine, after=0, limit=100)]
+
+
+async def _exec_when_back(room: MachineRoom, machine: MachineId, command: str) -> Effect:
+    """For a machine that died a moment ago and is on its way back."""
+    found: list[Effect] = []
+
+    async def is_back() -> bool:
+        try:
+            found.append(await room.exec(machine, command))
+        except OutliveError:
+            return False
+        return True
+
+    await eventually(is_back, within_s=60)
+    return found[0]
+
+
+_CHILDREN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+made = 0
+try:
+    while True:
+        if os.fork() == 0:
+            if sys.argv[1:] == ["apart"]:
+                os.setsid()
+                os.closerange(0, 3)
+            time.sleep(1000)
+        made += 1
+except OSError:
+    print(made, flush=True)
+if not sys.argv[1:]:
+    time.sleep(1000)
+"""
+
+
+async def test_a_full_table_of_processes_is_the_machines_own_and_it_can_still_be_saved_and_ended(
+    tmp_path: Path,
+) -> None:
+    async with _neighbourhood(tmp_path) as (room, node):
+        machine = await room.create(_limited(processes=64, threads=2_000))
+        bomb = await room.exec(machine.id, _python(_CHILDREN), timeout_s=4)
+        assert bomb.state == "timeout"
+        assert 40 < int(bomb.stdout) <= 64
+        done = await room.exec(machine.id, "ls /proc | grep -c '^[0-9]'")
+        assert int(done.stdout) < 10, "all of them were ended, whatever they ignored"
+
+        await room.exec(machine.id, _python(_CHILDREN) + " apart")
+        with pytest.raises(OutliveError, match="did not start"):
+            await room.exec(machine.id, "echo more")
+        door = NodeDoor(node)
+        assert len(await door.processes(machine.id, machine.generation)) > 40
+        assert (await door.stat_file(machine.id, machine.generation, "/etc/passwd")).kind == "file"
+        saved = await room.records.checkpoints.get(await room.keeper.checkpoint(machine.id))
+        assert saved.has_memory
+        await room.keeper.do(machine.id, "delete")
+
+
+_TAKE_ALL_MEMORY = """
+import os
+for _ in range(6):
+    os.fork()
+taken = []
+while True:
+    try:
+        taken.append(bytearray(b"x") * (1 << 20))
+    except MemoryError:
+        pass
+"""
+
+
+async def test_a_machine_that_takes_all_its_memory_or_kills_its_guest_dies_says_so_and_comes_back(
+    tmp_path: Path,
+) -> None:
+    async with _neighbourhood(tmp_path) as (room, _):
+        machine = await room.create(_limited(memory_mib=256))
+        await room.exec(machine.id, "echo kept > file")
+        with anyio.fail_after(40):
+            done = await room.exec(machine.id, _python(_TAKE_ALL_MEMORY))
+        assert done.state == "lost"
+        assert (await _exec_when_back(room, machine.id, "cat file")).stdout == "kept\n"
+        assert (await _events(room, machine.id))[-4:] == ["checkpointed", "lost", "woken", "rebooted"]
+
+        with anyio.fail_after(15):
+            done = await room.exec(machine.id, "kill -KILL 1; sleep 1000", user="root")
+        assert done.state == "lost"
+        assert (await _exec_when_back(room, machine.id, "cat file")).stdout == "kept\n"
+        assert (await _events(room, machine.id))[-4:] == ["checkpointed", "lost", "woken", "rebooted"]
+        await room.keeper.do(machine.id, "delete")
+
+
+_FILL = """
+mkdir many; for number in $(seq 500); do echo $number > many/$number; done
+cat /dev/urandom > filler; cat /dev/zero > more; mkdir folder
+"""
+
+
+async def test_a_full_disk_is_saved_restored_and_can_be_emptied(tmp_path: Path) -> None:
+    async with _neighbourhood(tmp_path) as (room, _):
+        machine = await room.create(_limited(disk_mib=48))
+        done = await room.exec(machine.id, _FILL)
+        assert done.stderr.count("No space left on device") >= 2
+        total = (await room.exec(machine.id, "cat filler many/* | cksum")).stdout
+        saved = await room.records.checkpoints.get(await room.keeper.checkpoint(machine.id))
+        assert saved.has_memory
+        await room.keeper.do(machine.id, "hibernate")
+        assert (await room.exec(machine.id, "cat filler many/* | cksum")).stdout == total
+        assert "rebooted" not in await _events(room, machine.id)
+        done = await room.exec(machine.id, "rm -r filler more many; echo new > file; cat file")
+        assert (done.stdout, done.stderr) == ("new\n", "")
+        await room.keeper.do(machine.id, "delete")
+
+
+def _highest_memory() -> int:
+    """Of this process, which is the node's, since `_forget_highest_memory`; in bytes."""
+    [line] = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+def _forget_highest_memory() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+async def test_output_without_end_is_cut_and_does_not_fill_the_node(tmp_path: Path) -> None:
+    async with _neighbourhood(tmp_path) as (room, _):
+        machine = await room.create(_limited(output_mib=8))
+        _forget_highest_memory()
+        before = _highest_memory()
+        flood = "head -c 300000000 /dev/zero & head -c 300000000 /dev/zero >&2; wait"
+        done = await room.exec(machine.id, flood, timeout_s=60)
+        assert (done.state, done.truncated) == ("finished", True)
+        assert done.cut_bytes >= 600_000_000 - 2 * (8 << 20)
+        assert _highest_memory() - before < 64 << 20
+        spool = tmp_path / "a" / "spool"
+        assert [path for path in spool.rglob("*") if path.is_file()] == []
+        await room.keeper.do(machine.id, "delete")
+
+
+_DIAL = """
+import socket
+refused = 0
+for number in range(300):
+    one = socket.socket(socket.AF_UNIX)
+    one.settimeout(10)
+    try:
+        one.connect("/run/outlive/ctl.sock")
+        one.sendall(b"\\xff" * 1000)
+        refused += one.recv(1) == b""
+    except OSError:
+        refused += 1
+    one.close()
+print(refused)
+held = []
+try:
+    for number in range(2000):
+        one = socket.socket(socket.AF_UNIX)
+        one.settimeout(1)
+        one.connect("/run/outlive/egress.sock")
+        held.append(one)
+        one.sendall(b"GET http://x/ HTTP/1.1\\r\\nX: ")
+except OSError:
+    pass
+"""
+
+
+async def test_root_in_a_machine_cannot_take_the_place_of_a_living_guest_and_gains_nothing_by_stopping_it(
+    tmp_path: Path, impatient: None
+) -> None:
+    async with _neighbourhood(tmp_path) as (room, _):
+        machine = await room.create()
+        done = await room.exec(machine.id, _python(_DIAL), user="root", timeout_s=60)
+        assert (done.state, done.stdout) == ("finished", "300\n"), done.stderr
+        await room.exec(machine.id, "echo kept > file")
+
+        with anyio.fail_after(60), pytest.raises(UnavailableError, match="guest"):
+            await room.exec(machine.id, "kill -STOP 1; sleep 1000", user="root")
+        with anyio.fail_after(60):
+            await room.keeper.do(machine.id, "hibernate")
+        assert (await room.exec(machine.id, "cat file")).stdout == "kept\n"
+        assert (await _events(room, machine.id))[-2:] == ["woken", "rebooted"]
+        await room.keeper.do(machine.id, "delete")
