@@ -77,9 +77,10 @@ def _alone(place: Path) -> Iterator[None]:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConflictError("sandbox.trial", "Another trial is under way in this home.") from None
         yield
-    except BlockingIOError:
-        raise ConflictError("sandbox.trial", "Another trial is under way in this home.") from None
     finally:
         os.close(descriptor)

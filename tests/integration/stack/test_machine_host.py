@@ -57,3 +57,14 @@ def test_down_hibernates_what_a_dead_stack_left_and_the_doctor_sees_the_node_liv
     assert home.get(f"/v1/machines/{machine}")["state"] == "hibernated"
     done = home.post(f"/v1/machines/{machine}/exec", {"command": "cat /tmp/file"})  # wakes it
     assert done["stdout"] == "memory\n"
+
+
+def test_every_fault_that_the_doctor_finds_comes_with_its_remedy(home: Home) -> None:
+    home.path.mkdir(mode=0o700, exist_ok=True)
+    doctor = home.run("doctor", "--json", OUTLIVE_MACHINES__RUNSC="no-such-runsc")
+    assert doctor.returncode == 1
+    findings = {each["name"]: each for each in json.loads(doctor.stdout)["findings"]}
+    assert findings["runsc"]["level"] == "fail"
+    assert "gVisor's own releases" in findings["runsc"]["mend"]
+    assert "sandbox" not in findings, "nothing is tried where it cannot work"
+    assert all(each["mend"] for each in findings.values() if each["level"] != "ok" and each["name"] != "machines")
