@@ -24,7 +24,7 @@ Freeze = Literal["idle", "halted"]  # because it was idle; by a person
 
 _log = logging.getLogger(__name__)
 
-_TURNS_TO_SAY = 5  # of the event loop, until a word that was given to the connection is on it
+_TURNS_TO_SAY = 25  # of the event loop, until a word that was given to the connection is on it
 _SAY_WITHIN_S = 2.0
 _GATE_WITHIN_S = 120.0
 _GUEST_WITHIN_S = 20.0
