@@ -7,7 +7,7 @@ connection only the id finds the command again.
 import base64
 import hashlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import anyio
 import anyio.abc
@@ -194,29 +194,34 @@ async def get_effect(
     return to_response(json_answer(200, effect_json(found)))
 
 
-@router.get(
-    "/machines/{machine}/effects/{effect}/{stream}",
-    response_class=Response,
-    responses=problems(404)
-    | {
-        200: {
-            "description": "The bytes",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        }
-    },
-)
-async def get_output(
-    request: Request,
-    machine: MachineInPath,
-    effect: EffectInPath,
-    stream: Literal["stdout", "stderr"],
-    _: Annotated[NoQuery, Query()],
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The bytes",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.get("/machines/{machine}/effects/{effect}/stdout", response_class=Response, responses=problems(404) | _BYTES)
+async def get_stdout(
+    request: Request, machine: MachineInPath, effect: EffectInPath, _: Annotated[NoQuery, Query()]
 ) -> Response:
-    """The whole of what a command printed, when `stdout` or `stderr` of its result is only the beginning."""
-    machines = machines_of(request)
-    found = await machines.caller.effect(machine_id(machine), EffectId(effect))
-    name, inline = (found.stdout_blob, found.stdout) if stream == "stdout" else (found.stderr_blob, found.stderr)
-    content = await machines.read_output(name) if name is not None else inline.encode()
+    """The whole of what a command printed, when `stdout` of its result is only the beginning."""
+    found = await machines_of(request).caller.effect(machine_id(machine), EffectId(effect))
+    return await _output(request, found.stdout_blob, found.stdout)
+
+
+@router.get("/machines/{machine}/effects/{effect}/stderr", response_class=Response, responses=problems(404) | _BYTES)
+async def get_stderr(
+    request: Request, machine: MachineInPath, effect: EffectInPath, _: Annotated[NoQuery, Query()]
+) -> Response:
+    """The same of `stderr`."""
+    found = await machines_of(request).caller.effect(machine_id(machine), EffectId(effect))
+    return await _output(request, found.stderr_blob, found.stderr)
+
+
+async def _output(request: Request, blob: str | None, inline: str) -> Response:
+    content = await machines_of(request).read_output(blob) if blob is not None else inline.encode()
     safe = {"x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'; sandbox"}
     return Response(content, media_type="application/octet-stream", headers=safe)
 
