@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 
 from outlive.base import MachineId, SystemClock
-from outlive.machine.node.node import open_node
+from outlive.machine.node.node import Node, open_node
 from outlive.machine.node.watch import keep_lease
 from outlive.machine.status import Node as NodeRecord
 from outlive.wiring.build import open_object_store, open_stores
@@ -50,11 +50,19 @@ async def drain_node(settings: Settings, say: Say) -> list[MachineId]:
             # Without a lease nothing may run here, and what does not run cannot be asked to prepare for its sleep.
             await group.start(keep_lease, node, record)
             await node.adopt()
-            if number := len(node.residents):
-                say(f"hibernating {number} {'machine' if number == 1 else 'machines'} left on this host")
+            _announce(node, say)
             stuck = await node.drain()
             group.cancel_scope.cancel()
     return stuck
+
+
+def _announce(node: Node, say: Say) -> None:
+    number = len(node.residents)
+    if number:
+        say(f"hibernating {number} {'machine' if number == 1 else 'machines'} left on this host")
+    for resident in node.residents:
+        if "halted" in resident.frozen:
+            say(f"{resident.id} was paused by a person: its files are saved, its memory is not")
 
 
 class _Nobody:

@@ -43,12 +43,15 @@ def test_down_hibernates_what_a_dead_stack_left_and_the_doctor_sees_the_node_liv
     levels = _levels(home)
     assert {levels[name] for name in ("root", "kernel", "cgroups", "programs", "runtime", "sandbox", "node")} == {"ok"}
     assert not (home.path / "trial").exists()
-    machine = _make(home)
+    machine, paused = _make(home), _make(home)
+    home.post(f"/v1/machines/{paused}/exec", {"command": "echo kept > file"})
+    home.post(f"/v1/machines/{paused}/pause")
 
     _kill_all(home)
     down = home.run("down")
     assert down.returncode == 0
-    assert "hibernating 1 machine left on this host" in down.stderr
+    assert "hibernating 2 machines left on this host" in down.stderr
+    assert f"{paused} was paused by a person: its files are saved, its memory is not" in down.stderr
     assert_nothing_left(home.path / "node", cgroup_name(home.path / "node"))
     drained = home.run("node", "--drain", "--json")
     assert (drained.returncode, json.loads(drained.stdout)) == (0, {"stuck": []})
@@ -57,6 +60,10 @@ def test_down_hibernates_what_a_dead_stack_left_and_the_doctor_sees_the_node_liv
     assert home.get(f"/v1/machines/{machine}")["state"] == "hibernated"
     done = home.post(f"/v1/machines/{machine}/exec", {"command": "cat /tmp/file"})  # wakes it
     assert done["stdout"] == "memory\n"
+    assert home.get(f"/v1/machines/{paused}")["state"] == "hibernated"
+    home.post(f"/v1/machines/{paused}/resume")
+    done = home.post(f"/v1/machines/{paused}/exec", {"command": "cat file; ls /tmp"})
+    assert done["stdout"] == "kept\n"
 
 
 def test_every_fault_that_the_doctor_finds_comes_with_its_remedy(home: Home) -> None:
