@@ -155,8 +155,12 @@ class CheckpointRecords(Protocol):
         """Those still `making` after their deadline were given up: mark them deleted. Returns them."""
         ...
 
-    async def live_packs(self) -> tuple[frozenset[CheckpointId], frozenset[str]]:
-        """In one transaction: the checkpoints that are ready or being made, and every pack that a ready one needs."""
+    async def living(self) -> tuple[frozenset[CheckpointId], frozenset[CheckpointId]]:
+        """In one transaction: the checkpoints that are ready, and those that are being made."""
+        ...
+
+    async def abandoned(self) -> Sequence[CheckpointId]:
+        """Those of deleted machines, newest first. Others may have been born from them: `delete` says."""
         ...
 
 

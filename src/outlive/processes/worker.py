@@ -17,13 +17,15 @@ from outlive.base import SystemClock
 from outlive.machine.activities import RecordActivities
 from outlive.machine.build_activities import BuildActivities
 from outlive.machine.build_workflow import BuildEnvironment
+from outlive.machine.checkpoint import CheckpointStore
 from outlive.machine.queues import MACHINES
 from outlive.machine.reconciler import Reconciler
+from outlive.machine.sweeper import Sweeper
 from outlive.machine.workflow import SettleMachine
 from outlive.processes.ending import open_ending
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.ready import tell_ready
-from outlive.wiring.build import open_stores
+from outlive.wiring.build import open_object_store, open_stores
 from outlive.wiring.machines import make_settler, open_environment_parts
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import Settings, prepare_home
@@ -67,7 +69,9 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
         records = RecordActivities(stores.machines, stores.nodes, stores.checkpoints, clock, margin_s=margin_s)
         settler = make_settler(client)
         reconciler = Reconciler(stores.machines, stores.checkpoints, stores.nodes, settler, clock, margin_s=margin_s)
+        sweeper = Sweeper(stores.checkpoints, CheckpointStore(await open_object_store(settings)), clock)
         group.start_soon(reconciler.run)
+        group.start_soon(sweeper.run)
         group.start_soon(environments.pool.run)
         builds = BuildActivities(environments.building)
         duties = Duties((SettleMachine, BuildEnvironment), (*records.all, *builds.all))

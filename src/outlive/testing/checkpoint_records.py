@@ -214,19 +214,27 @@ class CheckpointRecordsContract:
                 await records.checkpoints.finish(overdue, node=node)
             assert await records.checkpoints.delete(parent), "nothing pins it any more"
 
-    async def test_live_packs_are_those_that_ready_ones_need(self, place: StorePlace) -> None:
+    async def test_the_living_are_those_that_are_ready_or_being_made(self, place: StorePlace) -> None:
         async with records_at(place) as records:
-            assert await records.checkpoints.live_packs() == (frozenset(), frozenset())
+            assert await records.checkpoints.living() == (frozenset(), frozenset())
             machine, _, _ = await a_running_machine(records)
-            first = await a_ready_checkpoint(records, machine, packs=PACKS)
-            second = await a_ready_checkpoint(records, machine, packs=("pack-2", "pack-3"))
-            making = await records.checkpoints.begin(a_checkpoint(machine, packs=("not yet",)), node=None)
-            assert await records.checkpoints.live_packs() == (
-                frozenset({first, second, making.id}),
-                frozenset({*PACKS, "pack-3"}),
-            )
+            first = await a_ready_checkpoint(records, machine)
+            second = await a_ready_checkpoint(records, machine)
+            making = (await records.checkpoints.begin(a_checkpoint(machine), node=None)).id
+            assert await records.checkpoints.living() == (frozenset({first, second}), frozenset({making}))
             await records.checkpoints.delete(first)
-            assert await records.checkpoints.live_packs() == (
-                frozenset({second, making.id}),
-                frozenset({"pack-2", "pack-3"}),
-            )
+            assert await records.checkpoints.living() == (frozenset({second}), frozenset({making}))
+
+    async def test_what_deleted_machines_left_is_abandoned_until_it_is_deleted_too(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            machine, _, _ = await a_running_machine(records)
+            other, _, _ = await a_running_machine(records)
+            ready = await a_ready_checkpoint(records, machine)
+            making = (await records.checkpoints.begin(a_checkpoint(machine), node=None)).id
+            await a_ready_checkpoint(records, other)
+            assert await records.checkpoints.abandoned() == []
+            await records.machines.change(machine.id, lambda current: lifecycle.end_remove(current, LATER))
+            assert await records.checkpoints.abandoned() == sorted([ready, making], reverse=True)
+            for checkpoint in (making, ready):
+                assert await records.checkpoints.delete(checkpoint)
+            assert await records.checkpoints.abandoned() == []

@@ -15,11 +15,6 @@ from outlive.machine.lifecycle import check_holder
 from outlive.machine.status import Checkpoint
 from outlive.storage.postgres import Connection, PostgresDatabase
 
-_LIVE = """
-SELECT 0 AS is_pack, id AS value FROM checkpoints WHERE state <> 'deleted'
-UNION
-SELECT 1, jsonb_array_elements_text(doc::jsonb -> 'packs') FROM checkpoints WHERE state = 'ready'
-"""
 _INSERT = numbered(statements.INSERT_CHECKPOINT)
 _SELECT = numbered(statements.SELECT_CHECKPOINT)
 _UPDATE = numbered(statements.UPDATE_CHECKPOINT)
@@ -83,12 +78,16 @@ class PostgresCheckpoints:
 
         return await self._database.write(write)
 
-    async def live_packs(self) -> tuple[frozenset[CheckpointId], frozenset[str]]:
-        rows = await self._database.run(lambda connection: connection.fetch(_LIVE))
+    async def living(self) -> tuple[frozenset[CheckpointId], frozenset[CheckpointId]]:
+        rows = await self._database.run(lambda connection: connection.fetch(statements.SELECT_LIVING))
         return (
-            frozenset(CheckpointId(row["value"]) for row in rows if not row["is_pack"]),
-            frozenset(row["value"] for row in rows if row["is_pack"]),
+            frozenset(CheckpointId(row["id"]) for row in rows if row["state"] == "ready"),
+            frozenset(CheckpointId(row["id"]) for row in rows if row["state"] == "making"),
         )
+
+    async def abandoned(self) -> Sequence[CheckpointId]:
+        rows = await self._database.run(lambda connection: connection.fetch(statements.SELECT_ABANDONED))
+        return [CheckpointId(row["id"]) for row in rows]
 
 
 async def _load(connection: Connection, checkpoint: CheckpointId, *, lock: str = "") -> Checkpoint:

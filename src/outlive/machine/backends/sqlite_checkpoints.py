@@ -12,11 +12,6 @@ from outlive.machine.lifecycle import check_holder
 from outlive.machine.status import Checkpoint
 from outlive.storage.sqlite import SqliteDatabase
 
-_LIVE = """
-SELECT 0, id FROM checkpoints WHERE state <> 'deleted'
-UNION SELECT 1, pack.value FROM checkpoints, json_each(doc, '$.packs') pack WHERE state = 'ready'
-"""
-
 
 class SqliteCheckpoints:
     def __init__(self, database: SqliteDatabase) -> None:
@@ -74,12 +69,16 @@ class SqliteCheckpoints:
 
         return await self._database.write(write)
 
-    async def live_packs(self) -> tuple[frozenset[CheckpointId], frozenset[str]]:
-        rows = await self._database.read(lambda connection: connection.execute(_LIVE).fetchall())
+    async def living(self) -> tuple[frozenset[CheckpointId], frozenset[CheckpointId]]:
+        rows = await self._database.read(lambda connection: connection.execute(statements.SELECT_LIVING).fetchall())
         return (
-            frozenset(CheckpointId(value) for is_pack, value in rows if not is_pack),
-            frozenset(value for is_pack, value in rows if is_pack),
+            frozenset(CheckpointId(checkpoint) for checkpoint, state in rows if state == "ready"),
+            frozenset(CheckpointId(checkpoint) for checkpoint, state in rows if state == "making"),
         )
+
+    async def abandoned(self) -> Sequence[CheckpointId]:
+        rows = await self._database.read(lambda connection: connection.execute(statements.SELECT_ABANDONED).fetchall())
+        return [CheckpointId(checkpoint) for (checkpoint,) in rows]
 
 
 def _load(connection: sqlite3.Connection, checkpoint: CheckpointId) -> Checkpoint:

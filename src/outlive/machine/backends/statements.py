@@ -38,6 +38,11 @@ SELECT_CHECKPOINT = "SELECT doc FROM checkpoints WHERE id = ?"
 UPDATE_CHECKPOINT = "UPDATE checkpoints SET state = ?, doc = ? WHERE id = ?"
 SELECT_CHECKPOINT_STATE = "SELECT state FROM checkpoints WHERE id = ?"
 SELECT_CHECKPOINTS = "SELECT doc FROM checkpoints WHERE machine = ? AND state <> 'deleted' ORDER BY id DESC"
+SELECT_LIVING = "SELECT id, state FROM checkpoints WHERE state <> 'deleted'"
+SELECT_ABANDONED = """
+SELECT checkpoints.id FROM checkpoints JOIN machines ON machines.id = checkpoints.machine
+WHERE checkpoints.state <> 'deleted' AND machines.state = 'deleted' ORDER BY checkpoints.id DESC
+"""
 SELECT_OVERDUE = "SELECT doc FROM checkpoints WHERE state = 'making' AND deadline_at < ? ORDER BY id"
 # What a machine is born from is needed as long as the machine is: it may have nothing newer of its own.
 SELECT_NEEDED = """
