@@ -12,12 +12,16 @@ import pytest
 from eventually import eventually
 from leaks import assert_nothing_left
 from machine_rooms import SMALL, MachineRoom, open_machine_room
-from outlive.base import MachineId, OutliveError, UnavailableError
+from outlive.base import DeadlineError, MachineId, OutliveError, UnavailableError, new_machine_id
+from outlive.machine.backends.bases.provider import CachedBases
+from outlive.machine.base import Base, Runtime
 from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.node import Node
 from outlive.machine.node.watch import watch_residents
 from outlive.machine.spec import Limits, MachineSpec
 from outlive.machine.status import Effect
+from outlive.wiring.settings import Settings
+from security import liar
 
 pytestmark = pytest.mark.anyio
 
@@ -254,3 +258,54 @@ async def test_root_in_a_machine_cannot_take_the_place_of_a_living_guest_and_gai
         assert (await room.exec(machine.id, "cat file")).stdout == "kept\n"
         assert (await _events(room, machine.id))[-2:] == ["woken", "rebooted"]
         await room.keeper.do(machine.id, "delete")
+
+
+class _LyingRuntime:
+    """The bases of a node, with a liar in the place of the guest."""
+
+    def __init__(self) -> None:
+        cache = Settings().machines.cache
+        self._sound = CachedBases(cache / "bases", cache / "runtimes")
+        self._liar = Path(liar.__file__).read_text()
+
+    async def base(self, reference: str, key: str | None) -> Base:
+        return await self._sound.base(reference, key)
+
+    async def runtime(self, key: str | None = None) -> Runtime:
+        found = await self._sound.runtime(key)
+        return found._replace(argv=(*found.argv[:-1], "-c", self._liar))
+
+
+def _liar_id(number: int) -> MachineId:
+    return MachineId(f"{new_machine_id()[:-2]}{number:02x}")
+
+
+async def _meet_liar_before_hello(room: MachineRoom, number: int) -> None:
+    with pytest.raises(OutliveError, match="guest"):
+        await room.create(machine=_liar_id(number))
+
+
+async def _meet_liar_after_hello(room: MachineRoom, number: int) -> None:
+    machine = await room.create(machine=_liar_id(number))
+    for _ in range(2):
+        with anyio.fail_after(40), pytest.raises((UnavailableError, DeadlineError), match="guest"):
+            await room.exec(machine.id, "true")
+    await room.keeper.do(machine.id, "delete")
+
+
+async def test_guests_that_lie_flood_stall_and_never_greet_harm_themselves_alone(
+    tmp_path: Path, impatient: None
+) -> None:
+    async with _neighbourhood(tmp_path) as (room, node):
+        _forget_highest_memory()
+        before = _highest_memory()
+        async with room.node("liars", bases=_LyingRuntime()):
+            nodes = room.settler.nodes
+            nodes[node.parts.node] = nodes.pop(node.parts.node)  # new machines go to the first one, the liars'
+            async with anyio.create_task_group() as group:
+                for number in range(len(liar.BEFORE_HELLO)):
+                    group.start_soon(_meet_liar_before_hello, room, number)
+                for number in range(len(liar.BEFORE_HELLO), len(liar.BEFORE_HELLO) + len(liar.AFTER_HELLO)):
+                    group.start_soon(_meet_liar_after_hello, room, number)
+            assert_nothing_left(tmp_path / "liars", room.cgroup("liars"))
+        assert _highest_memory() - before < 64 << 20
