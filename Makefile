@@ -1,7 +1,7 @@
 # Every verb of this repository. `make run` and `make test` set up all they need on a fresh machine.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt bench lock clean
+.PHONY: help run test check crash fmt bench lock clean
 
 help: ## show this
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,6 +19,10 @@ check: ## lint, types, layers, style, unit tests: under 3 minutes
 	@scripts/setup dev
 	@scripts/check
 	@.venv/bin/pytest -q tests/unit tests/style $(ARGS)
+
+crash: ## 200 rounds of verbs and accidents on real machines (ARGS="--rounds 20 --seed 7")
+	@scripts/setup dev
+	@PYTHONPATH=tests .venv/bin/python -m crash.machines.campaign $(ARGS)
 
 fmt: ## format the code
 	@scripts/setup dev

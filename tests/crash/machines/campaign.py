@@ -1,0 +1,296 @@
+"""The crash campaign: rounds of one verb and one accident each, on a few machines of one stack, chosen by a seed.
+
+After each round all is given time to settle, then the invariants are checked:
+1. no effect ran twice; one that is said to be finished left its line, unless the machine says that it was rolled back;
+2. what was once said of an effect is said again;
+3. a machine is in a state that the API knows, and its generation never falls;
+4. what a person has paused stays paused until somebody says resume;
+5. no machine has more than one sandbox that lives.
+At the end everything is deleted and stopped, and nothing is left: on the host, in the node's folder, in the store.
+
+Run it with `make crash`; `ARGS="--rounds 20 --seed 7"` for another length and another course.
+"""
+
+import argparse
+import json
+import os
+import random
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from crash.machines.stacks import LEASES, PROCESSES, Answer, CrashStack, Facts, append
+from eventually import eventually_sync
+from outlive.base import CrashPoint, SystemClock
+from outlive.machine.checkpoint import CheckpointStore
+from outlive.machine.sweeper import sweep_once
+from outlive.processes import proc
+from outlive.wiring.build import open_object_store, open_stores
+from outlive.wiring.settings import Settings
+
+MACHINES = 3
+POINTS = [
+    point for point in CrashPoint if point.partition(".")[0] in ("exec", "up", "checkpoint", "hibernate", "remove")
+]
+VERBS = (
+    *("create", "exec", "exec_again", "background", "hibernate", "wake"),
+    *("pause", "resume", "checkpoint", "fork", "delete"),
+)
+ACCIDENTS = ("none", "point", "kill", "kill_two", "stop_node", "kill_sandbox")
+REFUSALS = {  # what a verb may be told instead of being done: the machine is in no state for it, and it says so
+    "machine.paused",
+    "machine.hibernated",
+    "machine.lost",
+    "machine.deleted",
+    "machine.unknown",
+    "machine.not_reached",
+    "machine.not_saved",
+}
+
+
+class Round(NamedTuple):
+    number: int
+    verb: str
+    accident: str
+    machine: str | None
+
+
+class Campaign:
+    def __init__(self, stack: CrashStack, seed: int, say: Callable[[str], None] = lambda text: None) -> None:
+        self.stack = stack
+        self.seed = seed
+        self._say = say
+        self._random = random.Random(seed)
+        self._ids = random.Random(f"ids of {seed}")
+        self._machines: dict[str, Facts] = {}  # as last seen
+        self._commands: dict[str, tuple[str, str]] = {}  # effect -> machine, command
+        self._outcomes: dict[str, Facts] = {}  # effect -> what was said of it when it was over
+        self._paused: set[str] = set()  # a person has said so, and nobody has said resume
+
+    def run(self, rounds: int) -> None:
+        with self.stack.trace.told_on_failure(f"seed {self.seed}"):
+            self._create(self._new("key"))
+            for number in range(1, rounds + 1):
+                chosen = self._choose(number)
+                began = time.monotonic()
+                self._play(chosen)
+                self._check(chosen)
+                took_s = time.monotonic() - began
+                self._say(f"{number:4}/{rounds}  {chosen.verb:<11} {chosen.accident:<13} {took_s:5.1f} s")
+            self._end()
+
+    # ── a round ──
+
+    def _choose(self, number: int) -> Round:
+        verb = self._random.choice(VERBS)
+        if verb in ("create", "fork") and len(self._machines) >= MACHINES:
+            verb = "delete"
+        if verb == "delete" and len(self._machines) < 2:
+            verb = "create"
+        accident = self._random.choice(ACCIDENTS)
+        machine = self._random.choice(sorted(self._machines)) if self._machines else None
+        if machine is None:
+            verb = "create"
+        return Round(number, verb, accident, machine)
+
+    def _play(self, chosen: Round) -> None:
+        self.stack.trace.say(f"── {chosen.number}: {chosen.verb} of {chosen.machine}, accident: {chosen.accident}")
+        accident = threading.Thread(target=self._prepare(chosen), name="accident")
+        accident.start()
+        try:
+            self._do(chosen)
+        finally:
+            accident.join(60.0)
+            self.stack.disarm()
+        assert not accident.is_alive()
+
+    def _prepare(self, chosen: Round) -> Callable[[], None]:
+        """What happens meanwhile, with all that is random drawn beforehand: the course is the seed's alone."""
+        delay_s = self._random.uniform(0.0, 0.3)
+        victims = self._random.sample(PROCESSES, 2)
+        stopped_s = self._random.uniform(0.2, 5.0)
+        point = self._random.choice(POINTS)
+        stack, machine = self.stack, chosen.machine
+
+        def happen() -> None:
+            threading.Event().wait(delay_s)
+            match chosen.accident:
+                case "kill":
+                    stack.kill(victims[0])
+                case "kill_two":
+                    stack.kill(victims[0])
+                    stack.kill(victims[1])
+                case "kill_sandbox" if machine is not None:
+                    stack.kill_sandbox(machine)
+                case "stop_node":
+                    self._stop_node(stopped_s)
+
+        if chosen.accident == "point":
+            stack.arm(point)
+        return happen
+
+    def _stop_node(self, seconds: float) -> None:
+        pid = self.stack.pid_of("node")
+        if pid is None:
+            return
+        self.stack.trace.say(f"the node ({pid}) stands still for {seconds:.1f} s")
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            threading.Event().wait(seconds)
+            os.kill(pid, signal.SIGCONT)
+
+    def _do(self, chosen: Round) -> None:
+        machine = chosen.machine or ""
+        match chosen.verb:
+            case "create":
+                self._create(self._new("key"))
+            case "exec" | "background":
+                self._exec(machine, self._new("eff"), is_background=chosen.verb == "background")
+            case "exec_again":
+                known = [effect for effect, (of, _) in self._commands.items() if of == machine]
+                self._exec(machine, self._random.choice(known) if known else self._new("eff"))
+            case "fork":
+                answer = self.stack.do(machine, "fork", self._new("key"))
+                if self._is_done(answer):
+                    self._machines[answer.body["id"]] = answer.body
+            case verb:
+                self._change(machine, verb)
+
+    def _create(self, key: str) -> None:
+        made = self.stack.create(key)
+        self._machines[made["id"]] = made
+
+    def _change(self, machine: str, verb: str) -> None:
+        if verb == "resume":
+            self._paused.discard(machine)
+        answer = self.stack.do(machine, verb, self._new("key"))
+        is_done = self._is_done(answer)
+        if verb == "pause" and is_done:
+            self._paused.add(machine)
+        if verb == "delete":
+            assert is_done or answer.status == 404, answer
+            self._forget(machine)
+
+    def _forget(self, machine: str) -> None:
+        del self._machines[machine]
+        self._paused.discard(machine)
+        self._commands = {effect: known for effect, known in self._commands.items() if known[0] != machine}
+
+    def _exec(self, machine: str, effect: str, *, is_background: bool = False) -> None:
+        command = self._commands.get(effect, ("", append(effect, after_s=0.3 if is_background else 0.0)))[1]
+        self._commands[effect] = (machine, command)
+        answer = self.stack.exec(machine, effect, command, background=is_background)
+        if self._is_done(answer):
+            self._note(effect, answer.body)
+
+    def _note(self, effect: str, said: Facts) -> None:
+        if said["outcome"] == "started":
+            return
+        known = self._outcomes.setdefault(effect, said)
+        assert said == known, f"of {effect} was said {known}, now {said}"
+
+    def _is_done(self, answer: Answer) -> bool:
+        if answer.status == 200:
+            return True
+        assert answer.code in REFUSALS, answer
+        return False
+
+    # ── what holds after each ──
+
+    def _check(self, chosen: Round) -> None:
+        self.stack.wait_until_well()
+        for machine in sorted(self._machines):
+            seen = self.stack.settled(machine)
+            assert seen["state"] != "deleted", seen
+            assert seen["generation"] >= self._machines[machine]["generation"], seen
+            if machine in self._paused:
+                assert seen["desired"] == "paused", f"a person's stop was ended: {seen}"
+                assert seen["state"] in ("paused", "hibernated", "lost"), seen
+            self._machines[machine] = seen
+            self._check_alone(machine)
+            if seen["state"] == "running" and (machine == chosen.machine or chosen.verb == "fork"):
+                self._check_effects(machine)
+            elif seen["state"] == "lost" and seen["checkpoint"] is None:
+                assert seen["reason"], seen  # honestly lost
+                self._change(machine, "delete")
+
+    def _check_alone(self, machine: str) -> None:
+        """Stale ones may be on their way out; two that live may not be."""
+
+        def alive() -> list[Path]:
+            found = []
+            for record in (self.stack.home.path / "node" / "machines" / machine).glob("*/sandbox.json"):
+                with suppress(OSError, ValueError):
+                    processes = json.loads(record.read_text())["processes"]
+                    if processes and all(proc.find(process["pid"]) for process in processes):
+                        found.append(record.parent)
+            return found
+
+        eventually_sync(lambda: len(alive()) <= 1, 30.0, every_s=0.1)
+
+    def _check_effects(self, machine: str) -> None:
+        lines = Counter(self.stack.lines(machine))
+        assert not [line for line, count in lines.items() if count > 1], f"ran more than once: {lines}"
+        effects = [effect for effect, (of, _) in self._commands.items() if of == machine]
+        gone = self.stack.rolled_back(machine) if any(effect not in lines for effect in effects) else set()
+        for effect in effects:
+            answer = self.stack.ask("GET", f"/v1/machines/{machine}/effects/{effect}")
+            if answer.status == 404:
+                assert effect not in lines, f"{effect} ran, and nobody knows of it"
+                continue
+            self._note(effect, answer.body)
+            if answer.body["outcome"] == "finished":
+                assert effect in lines or effect in gone, f"{effect} is finished and has left nothing"
+
+    # ── the end ──
+
+    def _end(self) -> None:
+        for machine in sorted(self._machines):
+            if machine in self._paused:
+                self._change(machine, "resume")
+            if self.stack.settled(machine)["state"] != "lost":
+                self._check_effects(machine)
+            self._change(machine, "delete")
+        self.stack.down()
+        left = anyio.run(swept, self.stack.home.path)
+        assert left == [], f"left in the store: {left}"
+
+    def _new(self, kind: str) -> str:
+        return f"{kind}_{self._ids.getrandbits(128):032x}"
+
+
+async def swept(home: Path) -> list[str]:
+    """What is left of checkpoints in the store of a home that is down, after a sweep."""
+    settings = Settings(home=home)
+    async with open_stores(settings, SystemClock()) as stores:
+        objects = await open_object_store(settings)
+        await sweep_once(stores.checkpoints, CheckpointStore(objects))
+        return [found.key async for found in objects.list("checkpoints")]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="make crash", description="Rounds of verbs and accidents on real machines.")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    given = parser.parse_args(arguments)
+    print(f"seed {given.seed}, {given.rounds} rounds", flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="outlive-crash-") as folder,
+        CrashStack(Path(folder), **LEASES).running() as stack,
+    ):
+        Campaign(stack, given.seed, lambda text: print(text, flush=True)).run(given.rounds)
+    print(f"seed {given.seed}: {given.rounds} rounds, no command ran twice, nothing is left", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
