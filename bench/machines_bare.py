@@ -5,6 +5,7 @@ place of the cgroup. All of that is made before the clock starts. On the clock i
 the start of `runsc` to the first frame (HELLO) that the guest says on its socket. No record, no API, no Temporal.
 """
 
+import os
 import socket
 import subprocess
 import time
@@ -107,7 +108,11 @@ class BareSandboxes:
 @contextmanager
 def _listening(folder: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder / SOCKET))
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # an address that fits, however deep the folder is
+            listener.bind(f"/proc/self/fd/{descriptor}/{SOCKET}")
+        finally:
+            os.close(descriptor)
         listener.listen(8)
         listener.settimeout(_WITHIN_S)
         yield listener
