@@ -4,8 +4,9 @@ While a node works on a step a heartbeat goes out every second: a node that dies
 run again, there or elsewhere. Each step may be run twice; see `lifecycle`.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -140,43 +141,38 @@ class NodeActivities:
 
     @activity.defn(name=STEP_ACTIVITIES["boot"])
     async def boot(self, task: Task) -> None:
-        async with beating():
-            await self._steps.boot(task.machine)
+        await run_beating(partial(self._steps.boot, task.machine))
 
     @activity.defn(name=STEP_ACTIVITIES["wake"])
     async def wake(self, task: Task) -> None:
-        async with beating():
-            await self._steps.wake(task.machine)
+        await run_beating(partial(self._steps.wake, task.machine))
 
     @activity.defn(name=STEP_ACTIVITIES["freeze"])
     async def freeze(self, task: Task) -> None:
-        async with beating():
-            await self._steps.freeze(task.machine)
+        await run_beating(partial(self._steps.freeze, task.machine))
 
     @activity.defn(name=STEP_ACTIVITIES["thaw"])
     async def thaw(self, task: Task) -> None:
-        async with beating():
-            await self._steps.thaw(task.machine)
+        await run_beating(partial(self._steps.thaw, task.machine))
 
     @activity.defn(name=STEP_ACTIVITIES["checkpoint"])
     async def checkpoint(self, task: Task) -> None:
-        async with beating():
-            await self._steps.checkpoint(task.machine)
+        await run_beating(partial(self._steps.checkpoint, task.machine))
 
     @activity.defn(name=STEP_ACTIVITIES["hibernate"])
     async def hibernate(self, task: Task) -> None:
-        async with beating():
-            await self._steps.hibernate(task.machine)
+        await run_beating(partial(self._steps.hibernate, task.machine))
 
     @activity.defn(name=STEP_ACTIVITIES["remove"])
     async def remove(self, task: Task) -> None:
-        async with beating():
-            await self._steps.remove(task.machine)
+        await run_beating(partial(self._steps.remove, task.machine))
 
 
-@asynccontextmanager
-async def beating() -> AsyncIterator[None]:
-    """Say that we live while the body runs; its errors leave as Temporal's."""
+async def run_beating(step: Callable[[], Awaitable[None]]) -> None:
+    """Take a step, and say meanwhile that we live; its errors leave as Temporal's.
+
+    The step has a task of its own. Temporal cancels the task of an activity, and no shield keeps that out: a record
+    could be written and its sandbox be thrown away. What passes through the group waits for what is shielded."""
 
     async def beat() -> None:
         while True:
@@ -185,9 +181,13 @@ async def beating() -> AsyncIterator[None]:
 
     with as_failure():
         async with anyio.create_task_group() as group:
+
+            async def take() -> None:
+                await step()
+                group.cancel_scope.cancel()
+
             group.start_soon(beat)
-            yield
-            group.cancel_scope.cancel()
+            group.start_soon(take)
 
 
 @contextmanager

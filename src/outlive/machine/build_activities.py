@@ -1,11 +1,12 @@
 """The build of an environment as Temporal runs it: on any worker, with a heartbeat while it lives."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from temporalio import activity
 
-from outlive.machine.activities import as_failure, beating
+from outlive.machine.activities import as_failure, run_beating
 from outlive.machine.build_steps import BUILD, CLEAN_UP, GIVE_UP, BuildFailure, BuildTask
 from outlive.machine.building import EnvironmentBuilding
 
@@ -20,8 +21,7 @@ class BuildActivities:
 
     @activity.defn(name=BUILD)
     async def build(self, task: BuildTask) -> None:
-        async with beating():
-            await self._building.build(task.digest, task.tries)
+        await run_beating(partial(self._building.build, task.digest, task.tries))
 
     @activity.defn(name=GIVE_UP)
     async def give_up(self, failure: BuildFailure) -> None:
@@ -30,5 +30,4 @@ class BuildActivities:
 
     @activity.defn(name=CLEAN_UP)
     async def clean_up(self, task: BuildTask) -> None:
-        async with beating():
-            await self._building.clean_up(task.digest, task.tries)
+        await run_beating(partial(self._building.clean_up, task.digest, task.tries))

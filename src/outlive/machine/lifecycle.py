@@ -167,10 +167,14 @@ def end_up(
     return Change(fields, tuple(events))
 
 
-def fail_up(machine: Machine, node: NodeId, generation: int, now: datetime, *, reason: str, memory: bool) -> Change:
-    """It did not come up. `memory`: its memory was the trouble, so the next try boots from its filesystem."""
+def fail_up(
+    machine: Machine, node: NodeId, generation: int, now: datetime, *, was: State, reason: str, memory: bool
+) -> Change:
+    """It did not come up, and is what it was before. `memory`: its memory was the trouble, so the next try boots from
+    its filesystem."""
     check_holder(machine, node, generation)
-    fields: dict[str, Any] = {"node": None, "is_booting": False, "reason": reason, "changed_at": now}
+    # Also where the record says that it is up: the answer to that change may have been what failed. Nobody has used it.
+    fields: dict[str, Any] = {"state": was, "node": None, "is_booting": False, "reason": reason, "changed_at": now}
     if memory:
         fields["is_memory_doubtful"] = True
     return Change(fields, (_event("failed", machine, now, reason=reason, is_memory=memory),))

@@ -102,9 +102,16 @@ class Effects(Protocol):
         ...
 
     async def lose(
-        self, machine: MachineId, *, above: int, at: datetime, except_ids: Sequence[EffectId] = ()
+        self,
+        machine: MachineId,
+        *,
+        above: int,
+        at: datetime,
+        except_ids: Sequence[EffectId] = (),
+        holder: tuple[NodeId, int] | None = None,
     ) -> Sequence[EffectId]:
-        """Those above this mark that were begun and have no result are `lost` from now on. Returns them."""
+        """Those above this mark that were begun and have no result are `lost` from now on. Returns them. Fenced by a
+        holder as `finish` is."""
         ...
 
 

@@ -15,6 +15,7 @@ from outlive.base import SystemClock
 from outlive.machine.activities import NodeActivities
 from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.node import Node, open_node
+from outlive.machine.node.strays import watch_strays
 from outlive.machine.node.watch import keep_lease, watch_residents
 from outlive.machine.node_wire import parse_address
 from outlive.machine.queues import CREATE, node_queue
@@ -73,6 +74,7 @@ async def _serve(settings: Settings, ready_fd: int | None) -> None:
                 await group.start(keep_lease, node, record)
                 await node.adopt()
                 group.start_soon(watch_residents, node)
+                group.start_soon(watch_strays, node)
                 for worker in workers:
                     group.start_soon(run_until_shut, worker)
                 try:

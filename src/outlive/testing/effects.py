@@ -235,3 +235,12 @@ class EffectsContract:
             assert await records.effects.lose(machine.id, above=1, at=LATER, except_ids=[kept.id]) == []
             assert await records.effects.finish(ended(gone)) == expected[3], "lost stays lost"
             assert [each.state for each in await records.effects.list(neighbour.id, after=0, limit=9)] == ["started"]
+
+    async def test_an_old_generation_loses_nothing_of_a_newer_one(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            machine, node, generation = await a_running_machine(records)
+            begun = (await begin(records, machine.id, node, generation)).effect
+            with pytest.raises(FencedError):
+                await records.effects.lose(machine.id, above=0, at=LATER, holder=(node, generation - 1))
+            assert await records.effects.find(machine.id, begun.id) == begun
+            assert await records.effects.lose(machine.id, above=0, at=LATER, holder=(node, generation)) == [begun.id]

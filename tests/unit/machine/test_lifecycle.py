@@ -233,11 +233,19 @@ def test_effects_that_are_no_longer_in_the_machine_are_said() -> None:
 @pytest.mark.parametrize("memory", [False, True])
 def test_one_that_did_not_come_up_is_where_it_was(memory: bool) -> None:
     begun = machine("hibernated", node=NODE, is_booting=True)
-    change = lifecycle.fail_up(begun, NODE, 3, NOW, reason="why", memory=memory)
+    change = lifecycle.fail_up(begun, NODE, 3, NOW, was="hibernated", reason="why", memory=memory)
     failed = after(begun, change)
     assert (failed.state, failed.node, failed.is_booting, failed.reason) == ("hibernated", None, False, "why")
     assert failed.is_memory_doubtful == memory
     assert kinds(change) == ["failed"]
+    assert next_step(failed, is_node_gone=False) == "wake"
+
+
+def test_one_whose_coming_up_was_recorded_and_then_failed_is_not_left_up_on_no_node() -> None:
+    begun = machine("hibernated", node=NODE, is_booting=True)
+    up = after(begun, lifecycle.end_up(begun, NODE, 3, NOW, base_key="key", is_cold=False))
+    failed = after(up, lifecycle.fail_up(up, NODE, 3, NOW, was="hibernated", reason="no answer", memory=False))
+    assert (failed.state, failed.node, failed.is_booting) == ("hibernated", None, False)
     assert next_step(failed, is_node_gone=False) == "wake"
 
 
@@ -249,7 +257,7 @@ def test_only_the_holder_ends_a_step(node: NodeId, generation: int) -> None:
     up, booting = machine(), machine("hibernated", node=NODE, is_booting=True)
     ends: list[Callable[[], Change]] = [
         lambda: lifecycle.end_up(booting, node, generation, NOW, base_key="key", is_cold=False),
-        lambda: lifecycle.fail_up(booting, node, generation, NOW, reason="why", memory=True),
+        lambda: lifecycle.fail_up(booting, node, generation, NOW, was="hibernated", reason="why", memory=True),
         lambda: lifecycle.end_freeze(up, node, generation, NOW),
         lambda: lifecycle.end_thaw(machine("paused"), node, generation, NOW),
         lambda: lifecycle.end_checkpoint(up, node, generation, new_checkpoint_id(), NOW, has_memory=True),

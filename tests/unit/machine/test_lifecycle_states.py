@@ -180,7 +180,7 @@ class Life(RuleBasedStateMachine):
 
     def fail_up(self, step: Underway, *, memory: bool) -> None:
         holder = (self.machine, step.node, step.generation)
-        self.apply(lifecycle.fail_up(*holder, NOW, reason="why", memory=memory))
+        self.apply(lifecycle.fail_up(*holder, NOW, was=self.machine.state, reason="why", memory=memory))
 
     def save(self, step: Underway) -> CheckpointId:
         self.checkpoints += 1

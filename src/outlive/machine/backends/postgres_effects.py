@@ -92,11 +92,19 @@ class PostgresEffects:
         return int(await self._database.run(lambda connection: connection.fetchval(select, machine)))
 
     async def lose(
-        self, machine: MachineId, *, above: int, at: datetime, except_ids: Sequence[EffectId] = ()
+        self,
+        machine: MachineId,
+        *,
+        above: int,
+        at: datetime,
+        except_ids: Sequence[EffectId] = (),
+        holder: tuple[NodeId, int] | None = None,
     ) -> Sequence[EffectId]:
         kept = frozenset(except_ids)
 
         async def write(connection: Connection) -> list[EffectId]:
+            if holder is not None:
+                check_holder(await load_machine(connection, machine, lock="FOR SHARE"), *holder)
             rows = await connection.fetch(f"{_SELECT_STARTED} FOR UPDATE", machine, above)
             lost = [effect for effect in (to_effect(tuple(row)) for row in rows) if effect.id not in kept]
             return [(await _end(connection, as_lost(effect, at))).id for effect in lost]

@@ -82,9 +82,17 @@ class SqliteEffects:
         return int(row[0])
 
     async def lose(
-        self, machine: MachineId, *, above: int, at: datetime, except_ids: Sequence[EffectId] = ()
+        self,
+        machine: MachineId,
+        *,
+        above: int,
+        at: datetime,
+        except_ids: Sequence[EffectId] = (),
+        holder: tuple[NodeId, int] | None = None,
     ) -> Sequence[EffectId]:
         def write(connection: sqlite3.Connection) -> list[EffectId]:
+            if holder is not None:
+                check_holder(load_machine(connection, machine), *holder)
             rows = connection.execute(statements.SELECT_STARTED, (machine, above)).fetchall()
             lost = [effect for effect in map(to_effect, rows) if effect.id not in kept]
             return [_end(connection, as_lost(effect, at)).id for effect in lost]

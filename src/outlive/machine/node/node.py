@@ -14,7 +14,6 @@ import anyio.abc
 
 from outlive.base import (
     CrashPoint,
-    EffectId,
     FencedError,
     MachineId,
     NotFoundError,
@@ -25,7 +24,6 @@ from outlive.base import (
 from outlive.machine import lifecycle
 from outlive.machine.activities import forget_machine
 from outlive.machine.base import Base
-from outlive.machine.command import Command
 from outlive.machine.guest_link import open_door
 from outlive.machine.node import up
 from outlive.machine.node.egress import open_egress
@@ -41,7 +39,6 @@ _log = logging.getLogger(__name__)
 
 _GUEST_WITHIN_S = 30.0
 _GATE_WITHIN_S = 30.0
-_SERVICE_OUTPUT = 64 * 1024  # bytes that are kept of what a service prints; the rest is read and dropped
 
 
 class Node:
@@ -99,8 +96,11 @@ class Node:
         async with self._locks[machine]:
             resident = await self._holding(machine, "hibernate")
             if resident is not None:
-                await self.saving.hibernate(resident)
-                self.residents.remove(resident)
+                try:
+                    await self.saving.hibernate(resident)
+                finally:
+                    if resident.ended is not None:
+                        self.residents.remove(resident)
 
     async def remove(self, machine: MachineId) -> None:
         async with self._locks[machine]:
@@ -129,8 +129,8 @@ class Node:
     async def _come_up(self, machine: MachineId) -> None:
         parts = self.parts
         record = await parts.machines.get(machine)
-        if self._is_up(record):
-            return  # a step that is run again
+        if self._is_up(record):  # a step that is run again
+            return await self.runs.take_up(self.residents.get(machine, record.generation))
         if len(self.residents) >= parts.limits.machines:
             raise up.no_room(machine)
         for is_last in (False, True):
@@ -138,14 +138,16 @@ class Node:
             source: up.Source | None = None
             try:
                 source = await up.find_source(parts, record)
-                await self._bring_up(record, source)
-                return
+                resident = await self._bring_up(record, source)
             except OutliveError as error:
                 is_memory = source is not None and up.is_memory_trouble(error, source)
                 _log.warning("machine %s did not come up: %s", machine, error.message)
                 await up.fail(parts, record, error, memory=is_memory)
                 if is_last or not is_memory:
                     raise
+            else:
+                # It is up, whatever fails from here on.
+                return await (self.runs.take_up(resident) if source.has_memory else up.start_services(resident))
 
     async def _begin_up(self, machine: MachineId) -> Machine:
         now = self.parts.clock.now()
@@ -164,7 +166,7 @@ class Node:
             and record.generation == resident.generation
         )
 
-    async def _bring_up(self, record: Machine, source: up.Source) -> None:
+    async def _bring_up(self, record: Machine, source: up.Source) -> Resident:
         parts = self.parts
         async with self._undoing(record) as undo:
             undo.sandbox = sandbox = await up.prepare(parts, record, source)
@@ -173,24 +175,22 @@ class Node:
             await resident.door.guest(_GUEST_WITHIN_S)
             gone = await up.settle_effects(parts, record, source)
             now = parts.clock.now()
-            await parts.machines.change(
-                record.id,
-                lambda found: lifecycle.end_up(
-                    found,
-                    parts.node,
-                    record.generation,
-                    now,
-                    base_key=source.base.key,
-                    is_cold=source.manifest is None or not source.has_memory,
-                    gone_effects=gone,
-                ),
-            )
+            with anyio.CancelScope(shield=True):  # a record that says it is up, and a sandbox that is thrown away
+                await parts.machines.change(
+                    record.id,
+                    lambda found: lifecycle.end_up(
+                        found,
+                        parts.node,
+                        record.generation,
+                        now,
+                        base_key=source.base.key,
+                        is_cold=source.manifest is None or not source.has_memory,
+                        gone_effects=gone,
+                    ),
+                )
         reach(CrashPoint.UP_AFTER_RECORD)
         self.residents.add(resident)
-        if source.has_memory:
-            await self.runs.take_up(resident)
-        else:
-            await self._start_services(resident)
+        return resident
 
     @asynccontextmanager
     async def _undoing(self, record: Machine) -> AsyncIterator["_Undo"]:
@@ -209,38 +209,6 @@ class Node:
         for sandbox in await self.parts.sandboxes.find_all():
             if sandbox.machine == record.id and sandbox.generation <= record.generation:
                 await self.parts.sandboxes.destroy(sandbox)
-
-    async def _start_services(self, resident: Resident) -> None:
-        if not resident.spec.start:
-            return
-        try:
-            async with resident.use() as guest:
-                for number, service in enumerate(resident.spec.start):
-                    command = Command(
-                        effect=EffectId(f"service-{resident.generation}-{number}"),
-                        argv=service,
-                        user=resident.spec.user,
-                        timeout_s=None,
-                        output_limit=_SERVICE_OUTPUT,
-                    )
-                    async with guest.start(command):
-                        pass
-        except OutliveError as error:
-            _log.warning("machine %s: its services did not start: %s", resident.id, error.message)
-
-    async def _start_missing_services(self, resident: Resident) -> None:
-        """The node before us may have died between a cold boot and its services. Each is started once: the guest knows
-        those of this generation; those of an older one came with its memory."""
-        if not resident.spec.start or resident.frozen:
-            return
-        try:
-            async with resident.use() as guest:
-                held = [each.effect for each in await guest.effects() if each.effect.startswith("service-")]
-        except OutliveError as error:
-            _log.warning("machine %s: its services are not known: %s", resident.id, error.message)
-            return
-        if all(effect.startswith(f"service-{resident.generation}-") for effect in held):
-            await self._start_services(resident)
 
     # ── housing ──
 
@@ -303,7 +271,22 @@ class Node:
                     await self._adopt_one(sandbox)
                 except OutliveError as error:
                     _log.error("sandbox of machine %s: %s", sandbox.machine, error.message)
-        await self._mourn()
+        await self.mourn()
+
+    async def tend(self, sandbox: Sandbox) -> None:
+        """What no step has in hand is as the records say: taken up, or destroyed. For what failed half-way, or was
+        done without our hearing of it."""
+        lock = self._locks[sandbox.machine]
+        if lock.locked():
+            return
+        async with lock:
+            resident = self.residents.find(sandbox.machine)
+            if resident is None or resident.generation != sandbox.generation:
+                if sandbox.path.exists():
+                    await self._adopt_one(sandbox)
+            elif await self.parts.sandboxes.state(sandbox) == "paused":  # nobody saves it, or it would be locked
+                await self.parts.sandboxes.resume(sandbox)
+                resident.door.open()
 
     async def is_ours(self, sandbox: Sandbox) -> bool:
         """Whether the records name this node and its generation."""
@@ -349,7 +332,7 @@ class Node:
         base = await parts.bases.base(record.spec.base, record.spec.base_key)
         resident = await self._house(record, sandbox, base)
         if state in ("dead", "prepared"):
-            await self.lose(resident, "its sandbox ended")
+            await self._lose(resident, "its sandbox ended")
             return
         if state == "frozen":
             resident.frozen.add("halted" if record.state == "paused" else "idle")
@@ -360,36 +343,52 @@ class Node:
         self.residents.add(resident)
         _log.info("machine %s is here again", record.id)
         await self.runs.take_up(resident)
-        self._tasks.start_soon(self._start_missing_services, resident)
+        self._tasks.start_soon(up.start_missing_services, resident)
 
-    async def _mourn(self) -> None:
+    async def mourn(self) -> None:
         """Records that name this node and have nothing here: their disk is gone too."""
         parts = self.parts
         here = {sandbox.machine for sandbox in await parts.sandboxes.find_all()}
         found = await parts.machines.list(MachineFilter(node=parts.node, is_warm=None), limit=10_000)
         for record in found:
             is_up = record.state in ("running", "paused")
-            if is_up and record.id not in here and self.residents.find(record.id) is None:
+            is_here = record.id in here or self.residents.find(record.id) is not None
+            if is_up and not is_here and not self._locks[record.id].locked():
                 await self._declare_lost(record, "its sandbox and its disk are gone")
 
     async def lose(self, resident: Resident, reason: str) -> None:
-        """A sandbox that ended by itself: its filesystem is saved, its memory and what ran in it are gone."""
+        """A sandbox that ended by itself. If a step has it in hand this does nothing: whoever looks comes again."""
+        lock = self._locks[resident.id]
+        if not lock.locked():
+            async with lock:
+                await self._lose(resident, reason)
+
+    async def _lose(self, resident: Resident, reason: str) -> None:
+        """Its filesystem is saved, its memory and what ran in it are gone. Its disk is given up only when all of this
+        is written down; what is worth trying again is raised before that, and the disk stays."""
         parts = self.parts
         resident.end("lost")
         self.residents.remove(resident)
+        record = await parts.machines.get(resident.id)
+        holder = (parts.node, resident.generation)
         try:
-            record = await parts.machines.get(resident.id)
-            lifecycle.check_holder(record, parts.node, resident.generation)
-            try:
-                await self.saving.salvage(record, resident.sandbox)
-            except OutliveError as error:
-                _log.error("machine %s: its filesystem could not be saved: %s", resident.id, error.message)
+            lifecycle.check_holder(record, *holder)
+            await self._salvage(record, resident.sandbox)
+            await parts.effects.lose(resident.id, above=0, at=parts.clock.now(), holder=holder)
             await self._declare_lost(record, reason)
-            await parts.effects.lose(resident.id, above=0, at=parts.clock.now())
-        finally:
-            with anyio.CancelScope(shield=True):
-                await parts.sandboxes.destroy(resident.sandbox)
+        except FencedError:
+            _log.info("machine %s is another's by now", resident.id)
+        with anyio.CancelScope(shield=True):
+            await parts.sandboxes.destroy(resident.sandbox)
         self.settle_soon(resident.id)
+
+    async def _salvage(self, record: Machine, sandbox: Sandbox) -> None:
+        try:
+            await self.saving.salvage(record, sandbox)
+        except OutliveError as error:
+            if error.is_retryable or isinstance(error, FencedError):
+                raise
+            _log.error("machine %s: its filesystem could not be saved: %s", record.id, error.message)
 
     def settle_soon(self, machine: MachineId) -> None:
         """Have done what its record asks for, in its own time."""
@@ -399,9 +398,13 @@ class Node:
 
     async def _declare_lost(self, record: Machine, reason: str) -> None:
         now = self.parts.clock.now()
-        await self.parts.machines.change(
-            record.id, lambda found: lifecycle.declare_lost(found, self.parts.node, now, reason=reason)
-        )
+
+        def decide(found: Machine) -> lifecycle.Change:
+            if found.generation != record.generation:
+                return lifecycle.NO_CHANGE
+            return lifecycle.declare_lost(found, self.parts.node, now, reason=reason)
+
+        await self.parts.machines.change(record.id, decide)
 
     async def _settle(self, machine: MachineId) -> None:
         try:

@@ -54,10 +54,16 @@ class Saving:
             ready = await self._save(record, resident.sandbox, mark, has_memory=has_memory)
             reach(CrashPoint.HIBERNATE_BEFORE_RECORD)
             now = parts.clock.now()
-            await parts.machines.change(
-                record.id,
-                lambda found: lifecycle.end_hibernate(found, parts.node, resident.generation, ready.id, now),
-            )
+            with anyio.CancelScope(shield=True):
+                try:
+                    await parts.machines.change(
+                        record.id,
+                        lambda found: lifecycle.end_hibernate(found, parts.node, resident.generation, ready.id, now),
+                    )
+                except OutliveError:
+                    # It may be hibernated, and somebody else's next: it does not run again before the record was read.
+                    resident.end("removed")
+                    raise
             reach(CrashPoint.HIBERNATE_AFTER_RECORD)
             resident.end("hibernated")
             await parts.sandboxes.destroy(resident.sandbox)
@@ -95,8 +101,10 @@ class Saving:
             finally:
                 with anyio.CancelScope(shield=True):
                     if resident.ended is None:
-                        await parts.sandboxes.resume(resident.sandbox)
-                        resident.door.open()
+                        try:
+                            await parts.sandboxes.resume(resident.sandbox)
+                        finally:
+                            resident.door.open()
 
     async def _quiesce(self, resident: Resident) -> None:
         try:

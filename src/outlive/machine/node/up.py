@@ -25,13 +25,17 @@ from outlive.base import (
 from outlive.machine import lifecycle
 from outlive.machine.base import Base, Runtime
 from outlive.machine.checkpoint import Manifest
+from outlive.machine.command import Command
 from outlive.machine.guest_link import Welcome
 from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.resident import Resident
 from outlive.machine.node.restorable import why_not_restorable
 from outlive.machine.sandbox import Sandbox, SandboxPlan
 from outlive.machine.status import Checkpoint, Machine
 
 _log = logging.getLogger(__name__)
+
+_SERVICE_OUTPUT = 64 * 1024  # bytes that are kept of what a service prints; the rest is read and dropped
 
 
 class Source(NamedTuple):
@@ -107,11 +111,48 @@ def is_memory_trouble(error: OutliveError, source: Source) -> bool:
     )
 
 
+async def start_services(resident: Resident) -> None:
+    """What the environment wants to run in a machine that was booted."""
+    if not resident.spec.start:
+        return
+    try:
+        async with resident.use() as guest:
+            for number, service in enumerate(resident.spec.start):
+                command = Command(
+                    effect=EffectId(f"service-{resident.generation}-{number}"),
+                    argv=service,
+                    user=resident.spec.user,
+                    timeout_s=None,
+                    output_limit=_SERVICE_OUTPUT,
+                )
+                async with guest.start(command):
+                    pass
+    except OutliveError as error:
+        _log.warning("machine %s: its services did not start: %s", resident.id, error.message)
+
+
+async def start_missing_services(resident: Resident) -> None:
+    """The node before us may have died between a cold boot and its services. Each is started once: the guest knows
+    those of this generation; those of an older one came with its memory."""
+    if not resident.spec.start or resident.frozen:
+        return
+    try:
+        async with resident.use() as guest:
+            held = [each.effect for each in await guest.effects() if each.effect.startswith("service-")]
+    except OutliveError as error:
+        _log.warning("machine %s: its services are not known: %s", resident.id, error.message)
+        return
+    if all(effect.startswith(f"service-{resident.generation}-") for effect in held):
+        await start_services(resident)
+
+
 async def settle_effects(parts: NodeParts, record: Machine, source: Source) -> Sequence[EffectId]:
     """What the machine no longer holds of what was done in it; what was under way and is not in it is `lost`."""
     mark = source.checkpoint.effects_mark if source.checkpoint is not None and record.checkpoint is not None else 0
     now = parts.clock.now()
-    await parts.effects.lose(record.id, above=mark if source.has_memory else 0, at=now)
+    # Fenced: a step that was overtaken must not touch what runs in the newer generation.
+    holder = (parts.node, record.generation)
+    await parts.effects.lose(record.id, above=mark if source.has_memory else 0, at=now, holder=holder)
     if record.state == "starting":
         return ()
     gone = []
@@ -126,7 +167,9 @@ async def fail(parts: NodeParts, record: Machine, error: OutliveError, *, memory
     now = parts.clock.now()
     await parts.machines.change(
         record.id,
-        lambda found: lifecycle.fail_up(found, parts.node, record.generation, now, reason=error.message, memory=memory),
+        lambda found: lifecycle.fail_up(
+            found, parts.node, record.generation, now, was=record.state, reason=error.message, memory=memory
+        ),
     )
 
 
