@@ -1,0 +1,122 @@
+"""A step that fails half-way, or whose answer is lost, leaves nothing behind and nothing stuck while the node lives."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from machine_rooms import open_machine_room
+from outlive.base import MachineId, UnavailableError
+from outlive.machine import lifecycle
+from outlive.machine.backends.gvisor.processes import find_by_argument
+from outlive.machine.backends.gvisor.runsc import bundle_argument
+from outlive.machine.node.node import Node
+from outlive.machine.node.strays import look_for_strays
+from outlive.machine.records import Decide, Gone, MachineRecords
+from outlive.machine.sandbox import Sandbox
+from outlive.machine.status import Machine, State
+
+pytestmark = pytest.mark.anyio
+
+
+class Forgetful:
+    """Records whose answer to one change is lost, after it was made; and that are away for a while."""
+
+    def __init__(self, records: MachineRecords) -> None:
+        self._records = records
+        self.lost: State | None = None  # the change to this state gets no answer
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+    async def get(self, machine: MachineId) -> Machine:
+        if self.is_away:
+            raise UnavailableError("storage.unreachable", "away")
+        return await self._records.get(machine)
+
+    async def change(self, machine: MachineId, decide: Decide, *, gone: Gone | None = None) -> Machine:
+        before = await self.get(machine)
+        changed = await self._records.change(machine, decide, gone=gone)
+        if self.lost == changed.state != before.state:
+            self.lost = None
+            raise UnavailableError("storage.unreachable", "the answer was lost")
+        return changed
+
+
+def folders(node: Node) -> list[str]:
+    return [path.name for path in (node.parts.path / "machines").glob("*/*")]
+
+
+async def sandbox_of(node: Node, machine: MachineId) -> Sandbox:
+    return next(each for each in await node.parts.sandboxes.find_all() if each.machine == machine)
+
+
+async def test_a_machine_whose_coming_up_got_no_answer_comes_up_again(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        records = Forgetful(room.records.machines)
+        async with room.node(machines=records) as node:
+            machine = await room.create()
+            await room.exec(machine.id, "echo kept > /workspace/kept")
+            await room.keeper.do(machine.id, "hibernate")
+            await room.records.machines.change(machine.id, lambda found: lifecycle.ask(found, "wake", found.changed_at))
+            records.lost = "running"
+            with pytest.raises(UnavailableError):
+                await node.wake(machine.id)
+            failed = await room.records.machines.get(machine.id)
+            assert (failed.state, failed.node) == ("hibernated", None)
+            assert folders(node) == []
+            assert (await room.exec(machine.id, "cat /workspace/kept")).stdout == "kept\n"
+
+
+async def test_a_hibernation_that_got_no_answer_leaves_nothing_that_runs(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        records = Forgetful(room.records.machines)
+        async with room.node(machines=records) as node:
+            machine = await room.create()
+            records.lost = "hibernated"
+            await room.keeper.do(machine.id, "hibernate")
+            assert records.lost is None
+            assert await node.parts.sandboxes.state(await sandbox_of(node, machine.id)) == "paused"
+            await look_for_strays(node)
+            assert folders(node) == []
+            assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
+
+
+async def test_the_disk_of_a_dead_machine_stays_until_it_could_be_saved(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        records = Forgetful(room.records.machines)
+        async with room.node(machines=records) as node:
+            machine = await room.create()
+            await room.exec(machine.id, "echo kept > /workspace/kept")
+            resident = node.residents.get(machine.id, machine.generation)
+            for pid in find_by_argument(bundle_argument(resident.sandbox.path / "bundle")):
+                os.kill(pid, signal.SIGKILL)
+            records.is_away = True
+            with pytest.raises(UnavailableError):
+                await node.lose(resident, "its sandbox ended")
+            assert folders(node) == [str(machine.generation)]
+            records.is_away = False
+            await look_for_strays(node)
+            assert (await room.exec(machine.id, "cat /workspace/kept")).stdout == "kept\n"
+
+
+async def test_a_sandbox_that_was_left_paused_goes_on(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        await node.parts.sandboxes.pause(node.residents.get(machine.id, machine.generation).sandbox)
+        await look_for_strays(node)
+        assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
+
+
+async def test_a_record_without_a_sandbox_is_lost_and_says_so(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        resident = node.residents.get(machine.id, machine.generation)
+        resident.end("removed")
+        node.residents.remove(resident)
+        await node.parts.sandboxes.destroy(resident.sandbox)
+        await look_for_strays(node)
+        assert (await room.records.machines.get(machine.id)).state == "lost"
