@@ -46,8 +46,8 @@ class Reconciler:
         while True:
             try:
                 await self.look_once()
-            except OutliveError as error:
-                _log.warning("reconciling machines: %s", error.message)
+            except* OutliveError as failed:  # a task group wraps what fails in it
+                _log.warning("reconciling machines: %s", "; ".join(str(error) for error in failed.exceptions))
             await anyio.sleep(EVERY_S)
 
     async def look_once(self) -> None:

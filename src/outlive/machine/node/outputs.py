@@ -4,6 +4,7 @@ Rule: `kept` counts the bytes that would survive the death of this process. Only
 which keeps the rest; so a restarted node takes up exactly where the file ends.
 """
 
+from contextlib import suppress
 from pathlib import Path
 
 import anyio.to_thread
@@ -32,7 +33,7 @@ class KeptStream:
             with path.open("rb") as file:
                 stream._inline += file.read(INLINE_LIMIT)
                 stream.size = stream.kept = file.seek(0, 2)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
         return stream
 
@@ -76,4 +77,5 @@ class KeptStream:
         return key
 
     def discard(self) -> None:
-        self._path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self._path.unlink()

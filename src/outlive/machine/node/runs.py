@@ -52,7 +52,8 @@ _AWAY_WITHIN_S = 60.0  # that a guest may be away, or break the wire again and a
 class Run:
     """One effect on its way."""
 
-    def __init__(self, effect: Effect, spool: Path) -> None:
+    def __init__(self, resident: Resident, effect: Effect, spool: Path) -> None:
+        self.resident = resident
         self.effect = effect
         self.streams = {
             "stdout": KeptStream.reopen(spool.with_suffix(".stdout")),
@@ -99,7 +100,7 @@ class Runs:
         )
         if begun.is_new:
             reach(CrashPoint.EXEC_AFTER_BEGIN)
-        return self._carry(resident, begun.effect, request)
+        return self._carry(resident, begun.effect, request, is_new=begun.is_new)
 
     async def take_up(self, resident: Resident) -> None:
         """Carry on with everything that the journal has begun for this machine: after a restart, after a wake."""
@@ -113,30 +114,39 @@ class Runs:
     def find(self, machine: MachineId, effect: EffectId) -> Run | None:
         return self._runs.get((machine, effect))
 
-    def _carry(self, resident: Resident, effect: Effect, request: ExecRequest | None) -> Run:
+    def _carry(self, resident: Resident, effect: Effect, request: ExecRequest | None, *, is_new: bool = False) -> Run:
         key = (resident.id, effect.id)
         run = self._runs.get(key)
-        if run is None:
-            run = Run(effect, self._parts.path / "spool" / resident.id / effect.id)
+        if run is None or run.resident is not resident:  # one of an older generation is about to end
+            run = Run(resident, effect, self._parts.path / "spool" / resident.id / effect.id)
             if effect.is_over:
                 run.started.set()
                 run.done.set()
                 return run
             self._runs[key] = run
-            self._tasks.start_soon(self._run, resident, run, request)
+            self._tasks.start_soon(self._run, resident, run, request, is_new)
         return run
 
-    async def _run(self, resident: Resident, run: Run, request: ExecRequest | None) -> None:
+    async def _run(self, resident: Resident, run: Run, request: ExecRequest | None, is_new: bool) -> None:
         resident.commands += 1
         resident.is_dirty = True
         try:
-            await self._follow(resident, run, request)
+            if not is_new:
+                # What was read before this run was known may be old: the run before it may have ended, and been
+                # forgotten by the guest, which would start the command again.
+                run.effect = await self._parts.effects.find(resident.id, run.effect.id) or run.effect
+            if not run.effect.is_over:
+                await self._follow(resident, run, request)
         except OutliveError as error:
             run.error = error
+        except OSError as error:  # of the spool: the host's disk is full, say. The effect stays begun.
+            _log.error("effect %s of machine %s: %s", run.effect.id, resident.id, error)
+            run.error = _unkept(error)
         finally:
             resident.commands -= 1
             resident.touch()
-            self._runs.pop((resident.id, run.effect.id), None)
+            if self._runs.get((resident.id, run.effect.id)) is run:
+                del self._runs[resident.id, run.effect.id]
             run.started.set()
             run.done.set()
 
@@ -148,7 +158,7 @@ class Runs:
                 exit = await self._attend(resident, run, request)
             except OutliveError as error:
                 if resident.ended == "lost":
-                    await self._finish(run, None, holder=None)
+                    await self._finish(run, None, holder=(self._parts.node, resident.generation))
                     return
                 if resident.ended is not None:
                     resident.check()
@@ -216,7 +226,10 @@ class Runs:
         async for chunk in running.chunks():
             stream = run.streams[chunk.pipe]
             offset = stream.size
-            new = stream.take(chunk.offset, chunk.data)
+            try:
+                new = stream.take(chunk.offset, chunk.data)
+            except OSError as error:
+                raise _unkept(error) from error
             if new:
                 run.tell(Output(chunk.pipe, offset, new))
                 resident.touch()
@@ -253,6 +266,10 @@ class Runs:
         reach(CrashPoint.EXEC_AFTER_RECORD)
         stdout.discard()
         stderr.discard()
+
+
+def _unkept(error: OSError) -> UnavailableError:
+    return UnavailableError("node.spool", f"The node cannot keep what the command prints ({error.strerror}).")
 
 
 def _exit_code(exit: Exit | None) -> int | None:

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from eventually import eventually
 from machine_rooms import open_machine_room
-from outlive.base import MachineId, UnavailableError
+from outlive.base import EffectId, MachineId, UnavailableError
 from outlive.machine import lifecycle
 from outlive.machine.backends.gvisor.processes import find_by_argument
 from outlive.machine.backends.gvisor.runsc import bundle_argument
 from outlive.machine.node.node import Node
 from outlive.machine.node.strays import look_for_strays
-from outlive.machine.records import Decide, Gone, MachineRecords
+from outlive.machine.records import Decide, EffectBegin, Effects, Gone, MachineRecords
 from outlive.machine.sandbox import Sandbox
-from outlive.machine.status import Machine, State
+from outlive.machine.status import Effect, Machine, State
 
 pytestmark = pytest.mark.anyio
 
@@ -120,3 +121,39 @@ async def test_a_record_without_a_sandbox_is_lost_and_says_so(tmp_path: Path) ->
         await node.parts.sandboxes.destroy(resident.sandbox)
         await look_for_strays(node)
         assert (await room.records.machines.get(machine.id)).state == "lost"
+
+
+class Late:
+    """A journal whose answer to a second `begin` was read before the first run ended."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+        self._first: dict[EffectId, Effect] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._effects, name)
+
+    async def begin(self, machine: MachineId, effect: EffectId, **fields: Any) -> EffectBegin:
+        begun = await self._effects.begin(machine, effect, **fields)
+        return EffectBegin(self._first.setdefault(effect, begun.effect), begun.is_new)
+
+
+async def test_a_command_asked_for_again_while_it_ends_is_not_run_again(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node(effects=Late(room.records.effects)) as node:
+        machine = await room.create()
+        command = "echo once >> /workspace/ran"
+        await room.exec(machine.id, command, effect_id="eff-once")
+        await eventually(lambda: node.runs.find(machine.id, EffectId("eff-once")) is None)
+        again = await room.exec(machine.id, command, effect_id="eff-once")
+        assert (again.state, again.exit_code) == ("finished", 0)
+        assert (await room.exec(machine.id, "cat /workspace/ran")).stdout == "once\n"
+
+
+async def test_a_full_disk_of_the_host_ends_the_waiting_and_not_the_node(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        (node.parts.path / "spool").write_text("in the way")
+        with pytest.raises(UnavailableError) as refused:
+            await room.exec(machine.id, "head -c 1000000 /dev/zero")
+        assert refused.value.code == "node.spool"
+        assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
