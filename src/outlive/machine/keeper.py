@@ -19,6 +19,7 @@ from outlive.base import (
     MachineId,
     NotFoundError,
     OperationId,
+    OutliveError,
     PrincipalId,
 )
 from outlive.machine import lifecycle
@@ -153,21 +154,27 @@ class MachineKeeper:
         parent = await self.get(machine)
         checkpoint = await self._checkpoint(machine, "fork")
         made: dict[MachineId, Machine] = {}
+        failed: list[OutliveError] = []
 
         async def create(child: MachineId) -> None:
-            made[child] = await self.create(
-                child,
-                owner=owner,
-                environment=parent.environment,
-                spec=parent.spec,
-                name=name,
-                conversation=parent.conversation,
-                origin=checkpoint,
-            )
+            try:
+                made[child] = await self.create(
+                    child,
+                    owner=owner,
+                    environment=parent.environment,
+                    spec=parent.spec,
+                    name=name,
+                    conversation=parent.conversation,
+                    origin=checkpoint,
+                )
+            except OutliveError as error:  # not through the task group, which would wrap it and stop the others
+                failed.append(error)
 
         async with anyio.create_task_group() as group:
             for child in children:
                 group.start_soon(create, child)
+        if failed:
+            raise failed[0]
         return [made[child] for child in children]
 
     async def _checkpoint(self, machine: MachineId, verb: Verb) -> CheckpointId:

@@ -29,15 +29,24 @@ def test_a_long_one_is_spooled_and_taken_up_again_by_the_next_process(tmp_path: 
 
 
 @given(st.lists(st.tuples(st.integers(0, 80), st.binary(max_size=40)), max_size=30))
-def test_pieces_that_overlap_count_once_and_a_gap_is_not_filled_with_nothing(pieces: list[tuple[int, bytes]]) -> None:
+def test_pieces_that_overlap_count_once_and_a_gap_is_counted_as_missing(pieces: list[tuple[int, bytes]]) -> None:
     stream = KeptStream(Path("/nonexistent/never-written"))
-    expected = b""
+    held, size = b"", 0
     for offset, data in pieces:
         new = stream.take(offset, data)
-        if offset <= len(expected):
-            assert new == data[len(expected) - offset :]
-            expected += new
-        else:
-            assert new == b""
-    assert stream.text == expected.decode("utf-8", "replace")
-    assert stream.size == len(expected)
+        assert new == data[max(0, size - offset) :]
+        if new:
+            held += new
+            size = max(size, offset) + len(new)
+    assert stream.text == held.decode("utf-8", "replace")
+    assert (stream.size, stream.missing) == (size, size - len(held))
+
+
+def test_no_more_than_the_bound_is_kept_whatever_a_guest_sends(tmp_path: Path) -> None:
+    stream = KeptStream(tmp_path / "spool" / "out", 300_000)
+    for at in range(0, 1_000_000, 100_000):
+        stream.take(at, b"x" * 100_000)
+    assert (stream.size, stream.missing, stream.kept) == (1_000_000, 700_000, 1_000_000)
+    assert (tmp_path / "spool" / "out").stat().st_size == 300_000
+    stream.discard()
+    assert not (tmp_path / "spool").exists()

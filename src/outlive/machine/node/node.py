@@ -5,12 +5,15 @@ Rule 2: a sandbox here whose record does not name this node and its generation i
 """
 
 import logging
+import shutil
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from outlive.base import (
     CrashPoint,
@@ -27,6 +30,7 @@ from outlive.machine.base import Base
 from outlive.machine.guest_link import open_door
 from outlive.machine.node import up
 from outlive.machine.node.egress import open_egress
+from outlive.machine.node.outputs import spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident, Residents
 from outlive.machine.node.runs import Runs
@@ -109,6 +113,9 @@ class Node:
                 resident.end("removed")
                 await self.parts.sandboxes.destroy(resident.sandbox)
                 self.residents.remove(resident)
+            await anyio.to_thread.run_sync(
+                partial(shutil.rmtree, spool_of(self.parts.path, machine), ignore_errors=True)
+            )
             reach(CrashPoint.REMOVE_AFTER_DESTROY)
             await forget_machine(self.parts.machines, self.parts.checkpoints, machine, self.parts.clock)
         self._locks.pop(machine, None)

@@ -10,53 +10,73 @@ from pathlib import Path
 import anyio.to_thread
 from blake3 import blake3
 
+from outlive.base import MachineId
 from outlive.storage.objects import ObjectStore
 
 INLINE_LIMIT = 256 * 1024
+OUTPUT_LIMIT = 64 * 1024 * 1024
 _FOLDER = "outputs"
+
+
+def spool_of(node_path: Path, machine: MachineId) -> Path:
+    """Where the long outputs of a machine's commands wait for their end."""
+    return node_path / "spool" / machine
 
 
 class KeptStream:
     """stdout or stderr of one command."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit: int = OUTPUT_LIMIT) -> None:
         self._path = path
+        self._limit = limit
         self._inline = bytearray()
-        self.size = 0
+        self._held = 0  # bytes that are here: inline, or in the file
+        self.size = 0  # of the stream so far, what is not here included
         self.kept = 0
 
     @classmethod
-    def reopen(cls, path: Path) -> "KeptStream":
+    def reopen(cls, path: Path, limit: int = OUTPUT_LIMIT) -> "KeptStream":
         """With what an earlier process had put into the file."""
-        stream = cls(path)
+        stream = cls(path, limit)
         try:
             with path.open("rb") as file:
                 stream._inline += file.read(INLINE_LIMIT)
-                stream.size = stream.kept = file.seek(0, 2)
+                stream._held = stream.size = stream.kept = file.seek(0, 2)
         except (FileNotFoundError, NotADirectoryError):
             pass
         return stream
 
+    @property
+    def missing(self) -> int:
+        """Bytes that were printed and are not here: another node had them, or they were beyond the bound."""
+        return self.size - self._held
+
     def take(self, offset: int, data: bytes) -> bytes:
-        """Add a piece; what came before already is left out. Returns what was new."""
+        """Add a piece; what came before already is left out. Returns what was new. A gap before it is counted, and so
+        is what goes beyond the bound: a guest keeps to that by itself, but its word is not enough."""
         new = data[max(0, self.size - offset) :]
-        if offset > self.size or not new:
+        if not new:
             return b""
+        self.size = max(self.size, offset)
+        fitting = new[: max(0, self._limit - self._held)]
         room = INLINE_LIMIT - len(self._inline)
-        if self.size + len(new) > INLINE_LIMIT:
-            self._spool(new)
-        self._inline += new[: max(0, room)]
+        if fitting and self._held + len(fitting) > INLINE_LIMIT:
+            self._spool(fitting)
+        self._inline += fitting[: max(0, room)]
+        self._held += len(fitting)
         self.size += len(new)
+        if self._held > INLINE_LIMIT:
+            self.kept = self.size
         return new
 
     def _spool(self, new: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("r+b" if self.kept else "w+b") as file:
-            if not self.kept:
+        is_first = self._held <= INLINE_LIMIT
+        with self._path.open("w+b" if is_first else "r+b") as file:
+            if is_first:
                 file.write(self._inline)
-            file.seek(self.size)
+            file.seek(self._held)
             file.write(new)
-        self.kept = self.size + len(new)
 
     @property
     def text(self) -> str:
@@ -65,7 +85,7 @@ class KeptStream:
 
     @property
     def is_longer(self) -> bool:
-        return self.size > len(self._inline)
+        return self._held > len(self._inline)
 
     async def store(self, objects: ObjectStore) -> str | None:
         """Put the whole of it into the object store, by its content; None if all of it is inline."""
@@ -79,3 +99,5 @@ class KeptStream:
     def discard(self) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
             self._path.unlink()
+        with suppress(OSError):  # other commands have files there, or none was made
+            self._path.parent.rmdir()

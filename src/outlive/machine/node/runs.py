@@ -32,7 +32,7 @@ from outlive.base import (
 from outlive.machine.command import Command, Exit
 from outlive.machine.door import ExecRequest, Output, digest_of
 from outlive.machine.guest_link import Guest, RunningCommand
-from outlive.machine.node.outputs import KeptStream
+from outlive.machine.node.outputs import KeptStream, spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident, is_guest_away
 from outlive.machine.status import Effect
@@ -56,8 +56,8 @@ class Run:
         self.resident = resident
         self.effect = effect
         self.streams = {
-            "stdout": KeptStream.reopen(spool.with_suffix(".stdout")),
-            "stderr": KeptStream.reopen(spool.with_suffix(".stderr")),
+            pipe: KeptStream.reopen(spool.with_suffix(f".{pipe}"), resident.spec.limits.output_mib * 1024 * 1024)
+            for pipe in ("stdout", "stderr")
         }
         self.started = anyio.Event()
         self.done = anyio.Event()
@@ -118,7 +118,7 @@ class Runs:
         key = (resident.id, effect.id)
         run = self._runs.get(key)
         if run is None or run.resident is not resident:  # one of an older generation is about to end
-            run = Run(resident, effect, self._parts.path / "spool" / resident.id / effect.id)
+            run = Run(resident, effect, spool_of(self._parts.path, resident.id) / effect.id)
             if effect.is_over:
                 run.started.set()
                 run.done.set()
@@ -249,7 +249,7 @@ class Runs:
         parts = self._parts
         stdout, stderr = run.streams["stdout"], run.streams["stderr"]
         blobs = {"stdout_blob": await stdout.store(parts.objects), "stderr_blob": await stderr.store(parts.objects)}
-        cut = 0 if exit is None else exit.stdout_cut + exit.stderr_cut
+        cut = stdout.missing + stderr.missing + (0 if exit is None else exit.stdout_cut + exit.stderr_cut)
         result = run.effect.model_copy(
             update={
                 "state": "lost" if exit is None else "timeout" if exit.reason == "timeout" else "finished",

@@ -109,6 +109,8 @@ async def watch_residents(node: Node) -> None:
                 await _look_at(node, resident)
             except OutliveError as error:
                 _log.warning("machine %s: %s", resident.id, error.message)
+            except OSError as error:  # of a cgroup or a mount; one machine's trouble is not the node's
+                _log.error("machine %s: %s", resident.id, error)
 
 
 async def _look_at(node: Node, resident: Resident) -> None:
