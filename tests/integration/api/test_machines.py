@@ -239,7 +239,7 @@ async def test_the_whole_output_is_there_as_bytes(api: MachineApi) -> None:
     machine = await api.create()
     await api.exec(machine, "echo out", effect_id="e1")
     assert (await api.http.get(f"/v1/machines/{machine}/effects/e1/stdout")).content == b"out\n"
-    assert_problem(await api.http.get(f"/v1/machines/{machine}/effects/e1/stdall"), 422)
+    assert_problem(await api.http.get(f"/v1/machines/{machine}/effects/e1/stdall"), 404)
 
 
 async def test_what_runs_is_not_asked_of_a_machine_that_sleeps(api: MachineApi) -> None:

@@ -13,7 +13,7 @@ from integration.machine.environments.house import a_definition, open_house
 from machine_rooms import open_machine_room
 from outlive.base import ConflictError, MachineId, NotFoundError, UnavailableError, new_machine_id
 from outlive.machine.building import HOUSE, INSTALL_WITHIN_S, build_machines, effect_of, install_spec
-from outlive.machine.node.node import Node
+from outlive.machine.node import up
 from outlive.machine.records import MachineFilter
 
 pytestmark = pytest.mark.anyio
@@ -198,7 +198,7 @@ async def test_services_that_a_dead_node_did_not_start_are_started_by_the_next_a
     async with open_machine_room(tmp_path) as room:
         try:
             with monkeypatch.context() as dying:
-                dying.setattr(Node, "_start_services", _die)
+                dying.setattr(up, "start_services", _die)
                 async with room.node():
                     machine = await room.create(spec)
                     assert (await room.exec(machine.id, "cat /workspace/starts")).exit_code == 1
