@@ -20,7 +20,7 @@ from outlive.client import View
 from outlive.client.wire import event_of
 from services.redis import RedisService
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(420)]
 
 EVENTS = 1_000
 RETRIED = 20
@@ -42,7 +42,7 @@ class Client:
 
     async def run_to_the_end(self) -> None:
         process = self.start()
-        await anyio.to_thread.run_sync(process.join, 120)
+        await anyio.to_thread.run_sync(process.join, 360)
         assert process.exitcode == 0
 
 

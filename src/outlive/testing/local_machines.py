@@ -139,14 +139,9 @@ class LocalMachines:
         if request.background:
             yield begun.effect
             return
-        is_late = False
-        try:
-            with anyio.fail_after(request.timeout_s):
-                printed = await anyio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)
-        except TimeoutError:
-            is_late = True
-            os.killpg(process.pid, signal.SIGKILL)
-            printed = await anyio.to_thread.run_sync(process.communicate)
+        *printed, is_late = await anyio.to_thread.run_sync(
+            _communicate, process, request.timeout_s, abandon_on_cancel=True
+        )
         if printed[0]:
             yield Output("stdout", 0, printed[0])
         if printed[1]:
@@ -319,3 +314,12 @@ def _entry(place: Path, *, follow: bool) -> FileEntry:
         modified_at=datetime.fromtimestamp(found.st_mtime, UTC),
         target=str(place.readlink()) if kind == "symlink" else None,
     )
+
+
+def _communicate(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[bytes, bytes, bool]:
+    """What it printed, and whether it was killed for being late. In one thread: two would read past each other."""
+    try:
+        return *process.communicate(timeout=timeout_s), False
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return *process.communicate(), True

@@ -40,7 +40,7 @@ def test_a_stack_on_other_substrates_keeps_its_data_and_names_the_one_that_is_aw
     assert home.titles() == ["far away"]
     [_, sent] = home.call("GET", f"/v1/conversations/{conversation}/events")["items"]
     assert sent["data"]["text"] == "x" * 100_000
-    assert sorted(path.name for path in home.path.iterdir()) == ["endpoint.json", "logs", "run", "temporal"]
+    assert {path.name for path in home.path.iterdir()} == {"endpoint.json", "logs", "node.token", "run", "temporal"}
 
     well = home.run("doctor", "--json")
     assert well.returncode == 0, well.stdout
