@@ -25,6 +25,8 @@ def follow(url: str, token: str, conversation: str, diary: Path) -> None:
 
 async def _follow(url: str, token: str, conversation: str, diary: Path) -> None:
     seen = read_diary(diary)
+    if seen and seen[-1]["type"] == "turn.finished":
+        return  # the one before died with its last line written: nothing more will come
     whole = sum(len(json.dumps(event)) + 1 for event in seen)
     async with AsyncClient(url, token) as client:
         followed = await client.conversations.get(conversation)
