@@ -25,6 +25,7 @@ STATES = {"starting", "running", "paused", "hibernated", "lost"}
 PROCESSES = ("node", "worker", "api", "temporal")
 # Short, so that a partition is a matter of seconds.
 LEASES = {"OUTLIVE_NODE__LEASE_S": "3", "OUTLIVE_NODE__HEARTBEAT_S": "0.5", "OUTLIVE_NODE__MARGIN_S": "2"}
+LOOKS = 3
 SETTLED_WITHIN_S = 90.0
 TOLD = 400  # lines of a trace
 
@@ -218,9 +219,13 @@ class CrashStack:
 
     def lines(self, machine: str) -> list[str]:
         """What the commands of `append` have left in the machine."""
-        shown = self.must(self.exec(machine, f"eff_{uuid.uuid4().hex}", "cat ran 2>/dev/null"))
-        assert shown["outcome"] == "finished", shown
-        return str(shown["stdout"]).split()
+        for _ in range(LOOKS):
+            shown = self.must(self.exec(machine, f"eff_{uuid.uuid4().hex}", "cat ran 2>/dev/null"))
+            if shown["outcome"] == "finished":
+                return str(shown["stdout"]).split()
+            # The machine died under the look itself: that is said, and the next one is of a machine that came back.
+            assert shown["outcome"] == "lost", shown
+        raise AssertionError(f"{LOOKS} looks into {machine} were lost one after the other")
 
 
 def append(effect: str, after_s: float = 0.0) -> str:
