@@ -95,6 +95,11 @@ async def test_the_disk_of_a_dead_machine_stays_until_it_could_be_saved(tmp_path
             resident = node.residents.get(machine.id, machine.generation)
             for pid in find_by_argument(bundle_argument(resident.sandbox.path / "bundle")):
                 os.kill(pid, signal.SIGKILL)
+
+            async def is_dead() -> bool:  # a signal is not the end: that takes the kernel a moment
+                return await node.parts.sandboxes.state(resident.sandbox) == "dead"
+
+            await eventually(is_dead)
             records.is_away = True
             with pytest.raises(UnavailableError):
                 await node.lose(resident, "its sandbox ended")
