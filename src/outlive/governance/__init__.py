@@ -15,9 +15,20 @@ from outlive.governance.idempotency import (
     decide_claim,
     open_idempotency,
 )
-from outlive.governance.identity import CachedPrincipals, Principal, PrincipalKind, Principals, hash_token
+from outlive.governance.identity import (
+    ALL_RIGHTS,
+    CachedPrincipals,
+    Principal,
+    PrincipalKind,
+    Principals,
+    Right,
+    Rights,
+    hash_token,
+    rights_of,
+)
 
 __all__ = [
+    "ALL_RIGHTS",
     "Answer",
     "CachedPrincipals",
     "Claim",
@@ -35,10 +46,13 @@ __all__ = [
     "Principal",
     "PrincipalKind",
     "Principals",
+    "Right",
+    "Rights",
     "decide_claim",
     "hash_token",
     "listen_for_egress",
     "open_egress_recording",
     "open_idempotency",
     "parse_egress_rules",
+    "rights_of",
 ]

@@ -2,11 +2,10 @@
 
 import hmac
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from outlive.base import (
-    BrokenError,
     Clock,
     OperationId,
     PrincipalId,
@@ -14,6 +13,7 @@ from outlive.base import (
     new_principal_id,
     to_text,
 )
+from outlive.governance.backends.principal_rows import COLUMNS, rights_text, to_principal
 from outlive.governance.idempotency import (
     KEPT_S,
     LEASE_S,
@@ -24,7 +24,22 @@ from outlive.governance.idempotency import (
     KeyScope,
     decide_claim,
 )
-from outlive.governance.identity import OWNER_NAME, Principal, hash_token, unknown_token
+from outlive.governance.identity import (
+    ALL_RIGHTS,
+    OWNER_NAME,
+    Principal,
+    PrincipalKind,
+    Rights,
+    check_name,
+    deleted_meanwhile,
+    hash_token,
+    name_key,
+    name_taken,
+    owner_stays,
+    token_taken,
+    unknown_principal,
+    unknown_token,
+)
 from outlive.storage.migrate import Migrations, read_migrations
 from outlive.storage.postgres import Connection, PostgresDatabase
 
@@ -44,14 +59,14 @@ class PostgresPrincipals:
         hashed = hash_token(token)
         row = await self._database.run(
             lambda connection: connection.fetchrow(
-                "SELECT t.hash, p.id, p.name, p.kind FROM tokens t JOIN principals p ON p.id = t.principal"
-                " WHERE t.hash = $1",
+                f"SELECT t.hash, {COLUMNS} FROM tokens t JOIN principals p ON p.id = t.principal"  # noqa: S608
+                " WHERE t.hash = $1 AND p.deleted_at IS NULL",
                 hashed,
             )
         )
         if row is None or not hmac.compare_digest(row["hash"], hashed):
             raise unknown_token()
-        return Principal(PrincipalId(row["id"]), row["name"], row["kind"])
+        return to_principal(tuple(row)[1:])
 
     async def ensure_owner(self, token: str) -> Principal:
         hashed = hash_token(token)
@@ -59,29 +74,107 @@ class PostgresPrincipals:
 
         async def ensure(connection: Connection) -> Principal:
             await connection.execute(
-                "INSERT INTO principals (id, name, kind, is_owner, created_at) VALUES ($1, $2, 'person', TRUE, $3)"
-                " ON CONFLICT DO NOTHING",
+                "INSERT INTO principals (id, name, name_key, kind, rights, is_owner, created_at)"
+                " VALUES ($1, $2, $3, 'person', $4, TRUE, $5) ON CONFLICT DO NOTHING",
                 new_principal_id(),
                 OWNER_NAME,
+                name_key(OWNER_NAME),
+                rights_text(ALL_RIGHTS),
                 at,
             )
             # The lock makes those who set a token at the same moment go one after the other.
-            row = await connection.fetchrow("SELECT id, name, kind FROM principals WHERE is_owner FOR UPDATE")
-            assert row is not None
-            owner = Principal(PrincipalId(row["id"]), row["name"], row["kind"])
+            owner = await _find_principal(connection, "p.is_owner FOR UPDATE")
+            assert owner is not None
             await connection.execute("DELETE FROM tokens WHERE principal = $1 AND hash <> $2", owner.id, hashed)
-            await connection.execute(
-                "INSERT INTO tokens (hash, principal, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-                hashed,
-                owner.id,
-                at,
-            )
-            held_by = await connection.fetchval("SELECT principal FROM tokens WHERE hash = $1", hashed)
-            if held_by != owner.id:
-                raise BrokenError("token.taken", f"The owner's token already belongs to {held_by!r}; make a new one.")
+            await _add_token(connection, hashed, owner, at)
             return owner
 
         return await self._database.write(ensure)
+
+    async def create(self, id: PrincipalId, *, name: str, kind: PrincipalKind, rights: Rights, token: str) -> Principal:
+        at = to_text(self._clock.now())
+
+        async def make(connection: Connection) -> Principal:
+            await connection.execute(
+                "INSERT INTO principals (id, name, name_key, kind, rights, created_at)"
+                " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+                id,
+                check_name(name),
+                name_key(name),
+                kind,
+                rights_text(rights),
+                at,
+            )
+            made = await _find_principal(connection, "p.id = $1 FOR UPDATE", id)
+            if made is None:
+                raise name_taken(name)
+            if made.deleted_at is not None:
+                raise deleted_meanwhile(made)
+            await _add_token(connection, hash_token(token), made, at)
+            return made
+
+        return await self._database.write(make)
+
+    async def get(self, id: PrincipalId) -> Principal:
+        found = await self._database.run(lambda connection: _find_principal(connection, "p.id = $1", id))
+        if found is None:
+            raise unknown_principal(id)
+        return found
+
+    async def find(self, name: str) -> Principal:
+        key = name_key(name)
+        found = await self._database.run(
+            lambda connection: _find_principal(connection, "p.name_key = $1 AND p.deleted_at IS NULL", key)
+        )
+        if found is None:
+            raise unknown_principal(name)
+        return found
+
+    async def list(self, *, limit: int, before: PrincipalId | None = None) -> Sequence[Principal]:
+        rows = await self._database.run(
+            lambda connection: connection.fetch(
+                f"SELECT {COLUMNS} FROM principals p"  # noqa: S608
+                ' WHERE p.deleted_at IS NULL AND ($1::text IS NULL OR p.id COLLATE "C" < $1)'
+                ' ORDER BY p.id COLLATE "C" DESC LIMIT $2',
+                before,
+                limit,
+            )
+        )
+        return [to_principal(tuple(row)) for row in rows]
+
+    async def delete(self, id: PrincipalId) -> Principal:
+        at = to_text(self._clock.now())
+
+        async def remove(connection: Connection) -> Principal:
+            found = await _find_principal(connection, "p.id = $1 FOR UPDATE", id)
+            if found is None:
+                raise unknown_principal(id)
+            if found.is_owner:
+                raise owner_stays()
+            await connection.execute("DELETE FROM tokens WHERE principal = $1", id)
+            await connection.execute(
+                "UPDATE principals SET deleted_at = COALESCE(deleted_at, $2) WHERE id = $1", id, at
+            )
+            return found._replace(deleted_at=found.deleted_at or at)
+
+        return await self._database.write(remove)
+
+
+async def _find_principal(connection: Connection, condition: str, *values: str) -> Principal | None:
+    row = await connection.fetchrow(f"SELECT {COLUMNS} FROM principals p WHERE {condition}", *values)  # noqa: S608
+    return None if row is None else to_principal(tuple(row))
+
+
+async def _add_token(connection: Connection, hashed: bytes, principal: Principal, at: str) -> None:
+    await connection.execute(
+        "INSERT INTO tokens (hash, principal, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        hashed,
+        principal.id,
+        at,
+    )
+    held_by = await connection.fetchval("SELECT principal FROM tokens WHERE hash = $1", hashed)
+    if held_by != principal.id:
+        raise token_taken(principal, held_by)
 
 
 class PostgresIdempotencyKeys:

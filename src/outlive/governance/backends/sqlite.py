@@ -3,10 +3,11 @@
 import hmac
 import json
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from outlive.base import BrokenError, Clock, OperationId, PrincipalId, new_principal_id, to_text
+from outlive.base import Clock, OperationId, PrincipalId, new_principal_id, to_text
+from outlive.governance.backends.principal_rows import COLUMNS, rights_text, to_principal
 from outlive.governance.idempotency import (
     KEPT_S,
     LEASE_S,
@@ -17,7 +18,22 @@ from outlive.governance.idempotency import (
     KeyScope,
     decide_claim,
 )
-from outlive.governance.identity import OWNER_NAME, Principal, hash_token, unknown_token
+from outlive.governance.identity import (
+    ALL_RIGHTS,
+    OWNER_NAME,
+    Principal,
+    PrincipalKind,
+    Rights,
+    check_name,
+    deleted_meanwhile,
+    hash_token,
+    name_key,
+    name_taken,
+    owner_stays,
+    token_taken,
+    unknown_principal,
+    unknown_token,
+)
 from outlive.storage.migrate import Migrations, read_migrations
 from outlive.storage.sqlite import SqliteDatabase
 
@@ -38,11 +54,11 @@ class SqlitePrincipals:
 
         def find(connection: sqlite3.Connection) -> Principal | None:
             row = connection.execute(
-                "SELECT t.hash, p.id, p.name, p.kind FROM tokens t JOIN principals p ON p.id = t.principal"
-                " WHERE t.hash = ?",
+                f"SELECT t.hash, {COLUMNS} FROM tokens t JOIN principals p ON p.id = t.principal"  # noqa: S608
+                " WHERE t.hash = ? AND p.deleted_at IS NULL",
                 (hashed,),
             ).fetchone()
-            return Principal(*row[1:]) if row and hmac.compare_digest(row[0], hashed) else None
+            return to_principal(row[1:]) if row and hmac.compare_digest(row[0], hashed) else None
 
         principal = await self._database.read(find)
         if principal is None:
@@ -55,23 +71,91 @@ class SqlitePrincipals:
 
         def ensure(connection: sqlite3.Connection) -> Principal:
             connection.execute(
-                "INSERT INTO principals (id, name, kind, is_owner, created_at) VALUES (?, ?, 'person', 1, ?)"
-                " ON CONFLICT DO NOTHING",
-                (new_principal_id(), OWNER_NAME, at),
+                "INSERT INTO principals (id, name, name_key, kind, rights, is_owner, created_at)"
+                " VALUES (?, ?, ?, 'person', ?, 1, ?) ON CONFLICT DO NOTHING",
+                (new_principal_id(), OWNER_NAME, name_key(OWNER_NAME), rights_text(ALL_RIGHTS), at),
             )
-            row = connection.execute("SELECT id, name, kind FROM principals WHERE is_owner = 1").fetchone()
-            owner = Principal(PrincipalId(row[0]), row[1], row[2])
+            owner = _find_principal(connection, "p.is_owner = 1")
+            assert owner is not None
             connection.execute("DELETE FROM tokens WHERE principal = ? AND hash <> ?", (owner.id, hashed))
-            connection.execute(
-                "INSERT INTO tokens (hash, principal, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (hashed, owner.id, at),
-            )
-            [held_by] = connection.execute("SELECT principal FROM tokens WHERE hash = ?", (hashed,)).fetchone()
-            if held_by != owner.id:
-                raise BrokenError("token.taken", f"The owner's token already belongs to {held_by!r}; make a new one.")
+            _add_token(connection, hashed, owner, at)
             return owner
 
         return await self._database.write(ensure)
+
+    async def create(self, id: PrincipalId, *, name: str, kind: PrincipalKind, rights: Rights, token: str) -> Principal:
+        at = to_text(self._clock.now())
+
+        def make(connection: sqlite3.Connection) -> Principal:
+            connection.execute(
+                "INSERT INTO principals (id, name, name_key, kind, rights, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (id, check_name(name), name_key(name), kind, rights_text(rights), at),
+            )
+            made = _find_principal(connection, "p.id = ?", id)
+            if made is None:
+                raise name_taken(name)
+            if made.deleted_at is not None:
+                raise deleted_meanwhile(made)
+            _add_token(connection, hash_token(token), made, at)
+            return made
+
+        return await self._database.write(make)
+
+    async def get(self, id: PrincipalId) -> Principal:
+        found = await self._database.read(lambda connection: _find_principal(connection, "p.id = ?", id))
+        if found is None:
+            raise unknown_principal(id)
+        return found
+
+    async def find(self, name: str) -> Principal:
+        key = name_key(name)
+        found = await self._database.read(
+            lambda connection: _find_principal(connection, "p.name_key = ? AND p.deleted_at IS NULL", key)
+        )
+        if found is None:
+            raise unknown_principal(name)
+        return found
+
+    async def list(self, *, limit: int, before: PrincipalId | None = None) -> Sequence[Principal]:
+        rows = await self._database.read(
+            lambda connection: connection.execute(
+                f"SELECT {COLUMNS} FROM principals p WHERE p.deleted_at IS NULL AND (? IS NULL OR p.id < ?)"  # noqa: S608
+                " ORDER BY p.id DESC LIMIT ?",
+                (before, before, limit),
+            ).fetchall()
+        )
+        return [to_principal(row) for row in rows]
+
+    async def delete(self, id: PrincipalId) -> Principal:
+        at = to_text(self._clock.now())
+
+        def remove(connection: sqlite3.Connection) -> Principal:
+            found = _find_principal(connection, "p.id = ?", id)
+            if found is None:
+                raise unknown_principal(id)
+            if found.is_owner:
+                raise owner_stays()
+            connection.execute("DELETE FROM tokens WHERE principal = ?", (id,))
+            connection.execute("UPDATE principals SET deleted_at = COALESCE(deleted_at, ?) WHERE id = ?", (at, id))
+            return found._replace(deleted_at=found.deleted_at or at)
+
+        return await self._database.write(remove)
+
+
+def _find_principal(connection: sqlite3.Connection, condition: str, *values: str) -> Principal | None:
+    row = connection.execute(f"SELECT {COLUMNS} FROM principals p WHERE {condition}", values).fetchone()  # noqa: S608
+    return to_principal(row) if row else None
+
+
+def _add_token(connection: sqlite3.Connection, hashed: bytes, principal: Principal, at: str) -> None:
+    connection.execute(
+        "INSERT INTO tokens (hash, principal, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (hashed, principal.id, at),
+    )
+    [held_by] = connection.execute("SELECT principal FROM tokens WHERE hash = ?", (hashed,)).fetchone()
+    if held_by != principal.id:
+        raise token_taken(principal, held_by)
 
 
 class SqliteIdempotencyKeys:
