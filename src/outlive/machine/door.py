@@ -6,7 +6,7 @@ record again. `machine.guest_away` (unavailable) while the machine does not answ
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
@@ -23,6 +23,19 @@ COMMAND_LIMIT = 128 * 1024  # bytes of a command, of all arguments, or of the en
 STDIN_LIMIT = 1024 * 1024
 TIMEOUT_S = 600.0
 TIMEOUT_LIMIT_S = 7 * 24 * 3600.0
+
+
+def check_command(command: str | None, argv: tuple[str, ...] | None, env: Mapping[str, str], cwd: str) -> None:
+    """That this can be handed to a program at all; a ValueError says what is wrong."""
+    if argv is not None and (not argv or not argv[0]):
+        raise ValueError("argv names no program")
+    texts = [command or "", *(argv or ()), *env, *env.values(), cwd]
+    if any("\0" in text for text in texts):
+        raise ValueError("a command, its arguments and its environment hold no NUL")
+    if any(not name or "=" in name for name in env):
+        raise ValueError("the name of an environment variable is not empty and holds no '='")
+    if sum(len(text.encode(errors="surrogatepass")) for text in texts) > COMMAND_LIMIT:
+        raise ValueError(f"a command with its arguments and environment has at most {COMMAND_LIMIT} bytes")
 
 
 class ExecRequest(BaseModel):
@@ -44,15 +57,7 @@ class ExecRequest(BaseModel):
     def _has_one_command(self) -> "ExecRequest":
         if (self.command is None) == (self.argv is None):
             raise ValueError("give either command or argv")
-        if self.argv is not None and (not self.argv or not self.argv[0]):
-            raise ValueError("argv names no program")
-        texts = [self.command or "", *(self.argv or ()), *self.env, *self.env.values(), self.cwd]
-        if any("\0" in text for text in texts):
-            raise ValueError("a command, its arguments and its environment hold no NUL")
-        if any(not name or "=" in name for name in self.env):
-            raise ValueError("the name of an environment variable is not empty and holds no '='")
-        if sum(len(text.encode(errors="surrogatepass")) for text in texts) > COMMAND_LIMIT:
-            raise ValueError(f"a command with its arguments and environment has at most {COMMAND_LIMIT} bytes")
+        check_command(self.command, self.argv, self.env, self.cwd)
         if len((self.stdin or "").encode(errors="surrogatepass")) > STDIN_LIMIT:
             raise ValueError(f"stdin has at most {STDIN_LIMIT} bytes; put a file into the machine instead")
         return self
