@@ -55,6 +55,7 @@ STATUS_OF_CODE: dict[str, int] = {
     "request.media_type": 415,
     "file.range": 416,
     "request.misdirected": 421,
+    "websocket.required": 426,
     "request.headers_too_large": 431,
 }
 TITLES: dict[Kind, str] = {
@@ -111,6 +112,8 @@ def to_answer(error: OutliveError, extra: Mapping[str, Any] | None = None) -> An
         headers.append(("retry-after", str(max(1, math.ceil(error.retry_after_s)))))
     elif status == 503:
         headers.append(("retry-after", "1"))
+    if status == 426:
+        headers.append(("upgrade", "websocket"))
     if error.kind == "unauthenticated":
         given = ', error="invalid_token"' if error.code == "token.unknown" else ""
         headers.append(("www-authenticate", f'Bearer realm="outlive"{given}'))

@@ -68,5 +68,5 @@ class CountRequests:
             method = scope["method"] if scope["method"] in METHODS else "other"
             status = 101 if scope.get("outlive.is_taken_over") else status
             self._metrics.requests.labels(method, route, status).inc()
-            if not route.endswith(("/stream", "/exec")) and "/ports/" not in route:
+            if not route.endswith(("/stream", "/exec", "/attach")) and "/ports/" not in route:
                 self._metrics.seconds.labels(route).observe(time.monotonic() - started)

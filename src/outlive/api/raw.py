@@ -95,5 +95,14 @@ class RawStream(asyncio.Protocol, anyio.abc.ByteStream):
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all that was sent has been taken by the kernel."""
+        return self._is_lost or self._transport.get_write_buffer_size() == 0
+
+    def abort(self) -> None:
+        """End it at once, without what still waits to be taken."""
+        self._transport.abort()
+
     async def aclose(self) -> None:
         self._transport.close()
