@@ -49,7 +49,7 @@ async def drain_node(settings: Settings, say: Say) -> list[MachineId]:
             record = NodeRecord(id=parts.node, address=_NOWHERE, lease_until=now, is_draining=True, started_at=now)
             # Without a lease nothing may run here, and what does not run cannot be asked to prepare for its sleep.
             await group.start(keep_lease, node, record)
-            await node.adopt()
+            await node.adoption.adopt()
             _announce(node, say)
             stuck = await node.drain()
             group.cancel_scope.cancel()

@@ -72,7 +72,7 @@ async def _serve(settings: Settings, ready_fd: int | None) -> None:
             async with anyio.create_task_group() as group:
                 await group.start(_serve_door, settings, node, address)
                 await group.start(keep_lease, node, record)
-                await node.adopt()
+                await node.adoption.adopt()
                 group.start_soon(watch_residents, node)
                 group.start_soon(watch_strays, node)
                 for worker in workers:

@@ -25,10 +25,10 @@ async def watch_strays(node: Node) -> None:
 async def look_for_strays(node: Node) -> None:
     for sandbox in await node.parts.sandboxes.find_all():
         try:
-            await node.tend(sandbox)
+            await node.adoption.tend(sandbox)
         except OutliveError as error:
             _log.warning("sandbox of machine %s: %s", sandbox.machine, error.message)
     try:
-        await node.mourn()
+        await node.adoption.mourn()
     except OutliveError as error:
         _log.warning("records without a sandbox could not be looked for: %s", error.message)

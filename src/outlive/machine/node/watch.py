@@ -89,9 +89,9 @@ async def _recover(node: Node) -> bool:
     """Let go of all that came up elsewhere meanwhile. False if that could not be found out: then nothing may run."""
     try:
         for sandbox in await node.parts.sandboxes.find_all():
-            if not await node.is_ours(sandbox):
+            if not await node.adoption.is_ours(sandbox):
                 _log.warning("machine %s came up elsewhere: what is here is destroyed", sandbox.machine)
-                await node.discard(sandbox)
+                await node.adoption.discard(sandbox)
     except OutliveError as error:
         _log.warning("what is still ours could not be found out: %s", error.message)
         return False
@@ -118,7 +118,7 @@ async def _look_at(node: Node, resident: Resident) -> None:
     if await parts.sandboxes.state(resident.sandbox) == "dead":
         if resident.ended is None:
             _log.error("machine %s: its sandbox ended", resident.id)
-            await node.lose(resident, "its sandbox ended")
+            await node.adoption.lose(resident, "its sandbox ended")
         return
     activity = Activity(
         commands=resident.commands,
@@ -178,4 +178,4 @@ async def ask(node: Node, machine: MachineId, verb: Verb) -> None:
     parts = node.parts
     now = parts.clock.now()
     await parts.machines.change(machine, lambda found: lifecycle.ask(found, verb, now))
-    node.settle_soon(machine)
+    node.housing.settle_soon(machine)

@@ -7,9 +7,10 @@ import pytest
 
 from eventually import eventually
 from machine_rooms import SMALL, MachineRoom, open_machine_room
-from outlive.base import ConflictError, EffectId
+from outlive.base import ConflictError, EffectId, MachineId
 from outlive.machine.door import ExecRequest
 from outlive.machine.node.door import NodeDoor
+from outlive.machine.node.node import Node
 from outlive.machine.node.outputs import INLINE_LIMIT
 from outlive.machine.status import Effect, Machine
 
@@ -138,9 +139,59 @@ async def test_a_machine_that_dies_with_a_command_says_lost_and_comes_back_from_
             group.start_soon(run)
             await eventually(lambda: node.runs.find(machine.id, EffectId("eff-doomed")) is not None)
             resident = node.residents.get(machine.id, machine.generation)
-            await node.lose(resident, "its sandbox ended")
+            await node.adoption.lose(resident, "its sandbox ended")
         assert [effect.state for effect in found] == ["lost"]
         after = await room.exec(machine.id, "cat /workspace/file")
         assert after.stdout == "kept\n"
         kinds = [event.kind for _, event in await room.records.machines.events(machine.id, after=0, limit=50)]
         assert kinds[-2:] == ["woken", "rebooted"]
+
+
+async def test_stdin_reaches_its_command_whole_and_once_when_the_node_is_restarted_in_the_middle(tmp_path: Path) -> None:
+    given = "x" * 900_000
+    command = "while [ ! -e go ]; do sleep 0.05; done; cat | wc -c"
+    async with open_machine_room(tmp_path) as room:
+        async with room.node() as node:
+            machine = await room.create()
+            asked = ExecRequest(effect_id=EffectId("eff-fed"), command=command, stdin=given)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_until_cut_off, room, machine.id, asked)
+
+                def is_fed() -> bool:
+                    run = node.runs.find(machine.id, asked.effect_id)
+                    return run is not None and run.running is not None
+
+                await eventually(is_fed)
+                group.cancel_scope.cancel()
+        async with room.node():
+            await room.exec(machine.id, "touch go")
+            done = await room.exec(machine.id, command, effect_id="eff-fed", stdin=given)
+            assert (done.state, done.stdout.strip()) == ("finished", "900000")
+
+
+async def test_a_command_that_runs_in_the_background_is_typed_to_across_a_restart_and_a_hibernation(
+    tmp_path: Path,
+) -> None:
+    effect = EffectId("eff-typed")
+
+    async def write(node: Node, data: bytes, offset: int, *, end: bool = False) -> int:
+        record = await room.keeper.ensure_awake(machine.id)
+        return await NodeDoor(node).write_stdin(machine.id, record.generation, effect, data, end=end, offset=offset)
+
+    async with open_machine_room(tmp_path) as room:
+        async with room.node() as node:
+            machine = await room.create()
+            await room.exec(machine.id, "cat", effect_id=effect, background=True)
+            assert await write(node, b"one\n", 0) == 4
+        async with room.node() as node:
+            assert await write(node, b"one\ntwo\n", 0) == 8  # what came before is left out
+            with pytest.raises(ConflictError, match="8 bytes of stdin have come"):
+                await write(node, b"four\n", 9)
+            await room.keeper.do(machine.id, "hibernate")
+            assert await write(node, b"three\n", 8, end=True) == 14
+            done = await room.exec(machine.id, "cat", effect_id=effect)
+            assert (done.state, done.stdout) == ("finished", "one\ntwo\nthree\n")
+
+
+async def _until_cut_off(room: MachineRoom, machine: MachineId, asked: ExecRequest) -> None:
+    await room.caller.exec(machine, asked)

@@ -102,7 +102,7 @@ async def test_the_disk_of_a_dead_machine_stays_until_it_could_be_saved(tmp_path
             await eventually(is_dead)
             records.is_away = True
             with pytest.raises(UnavailableError):
-                await node.lose(resident, "its sandbox ended")
+                await node.adoption.lose(resident, "its sandbox ended")
             assert folders(node) == [str(machine.generation)]
             records.is_away = False
             await look_for_strays(node)
