@@ -90,6 +90,15 @@ class NewSignal(_Sent):
 class NewStdin(_Sent):
     text: Annotated[str, StringConstraints(max_length=STDIN_LIMIT)] = ""
     end: Annotated[bool, Field(description="Nothing more will come.")] = False
+    offset: Annotated[
+        int | None, Field(ge=0, description="The bytes of stdin before this text: so it can be sent again safely.")
+    ] = None
+
+
+class StdinTaken(BaseModel):
+    """How much of its stdin a command has been given since its start."""
+
+    offset: int
 
 
 # ── queries ──

@@ -218,9 +218,12 @@ class AsyncMachine(MachineShown):
         """Send a signal to a running command and all its children."""
         await self._transport.call("POST", f"{self._path}/effects/{effect_id}/signal", {"signal": number})
 
-    async def write_stdin(self, effect_id: str, text: str, *, end: bool = False) -> None:
-        """Type into a command that runs in the background."""
-        await self._transport.call("POST", f"{self._path}/effects/{effect_id}/stdin", {"text": text, "end": end})
+    async def write_stdin(self, effect_id: str, text: str, *, end: bool = False, offset: int | None = None) -> int:
+        """Type into a command that runs in the background. Returns how many bytes of stdin it was given since its start:
+        with that as the next `offset` nothing is typed twice, whatever dies meanwhile."""
+        body = {"text": text, "end": end, **({} if offset is None else {"offset": offset})}
+        answer = await self._transport.call("POST", f"{self._path}/effects/{effect_id}/stdin", body)
+        return int(answer["offset"])
 
     # ── files ──
 

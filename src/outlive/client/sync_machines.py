@@ -100,9 +100,9 @@ class Machine(MachineShown):
         """Send a signal to a running command and all its children."""
         self._loop.run(self._twin.signal, effect_id, number)
 
-    def write_stdin(self, effect_id: str, text: str, *, end: bool = False) -> None:
+    def write_stdin(self, effect_id: str, text: str, *, end: bool = False, offset: int | None = None) -> int:
         """Type into a command that runs in the background."""
-        self._loop.run(self._twin.write_stdin, effect_id, text, end=end)
+        return self._loop.run(self._twin.write_stdin, effect_id, text, end=end, offset=offset)
 
     def read_file(self, path: str) -> bytes:
         """All of a file. A path without a slash in front is in /workspace."""

@@ -66,6 +66,7 @@ class Running:
             "exit": self.exit,
             "stdout": self.stdout.size,
             "stderr": self.stderr.size,
+            "stdin": self.stdin.taken if self.stdin is not None and self.stdin.is_open else None,
         }
 
     def kill(self, number: int) -> None:

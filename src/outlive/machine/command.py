@@ -62,6 +62,7 @@ class HeldEffect:
     exit: Exit | None
     stdout_size: int
     stderr_size: int
+    stdin_taken: int | None = None  # bytes so far; None: it has no stdin, or it is closed
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,9 +119,17 @@ class MachineDoor(Protocol):
         ...
 
     async def write_stdin(
-        self, machine: MachineId, generation: int, effect: EffectId, data: bytes, *, end: bool
-    ) -> None:
-        """For a command that was started in the background without `stdin`."""
+        self,
+        machine: MachineId,
+        generation: int,
+        effect: EffectId,
+        data: bytes,
+        *,
+        end: bool,
+        offset: int | None = None,
+    ) -> int:
+        """For a command that was started in the background without `stdin`. With an offset (the bytes of stdin before
+        `data`) it may be repeated: what has come is left out. Returns how much has come since the command's start."""
         ...
 
     async def stat_file(self, machine: MachineId, generation: int, path: str) -> FileEntry:

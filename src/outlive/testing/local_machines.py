@@ -48,6 +48,7 @@ class LocalMachines:
         self._address = address
         self._settling = anyio.Lock()
         self._running: dict[EffectId, subprocess.Popen[bytes]] = {}
+        self._typed: dict[EffectId, int] = {}
 
     async def renew(self) -> None:
         now = self._clock.now()
@@ -182,14 +183,27 @@ class LocalMachines:
         os.killpg(self._process(effect).pid, number)
 
     async def write_stdin(
-        self, machine: MachineId, generation: int, effect: EffectId, data: bytes, *, end: bool
-    ) -> None:
+        self,
+        machine: MachineId,
+        generation: int,
+        effect: EffectId,
+        data: bytes,
+        *,
+        end: bool,
+        offset: int | None = None,
+    ) -> int:
         pipe = self._process(effect).stdin
         assert pipe is not None
-        pipe.write(data)
+        at = self._typed.get(effect, 0)
+        if offset is not None and offset > at:
+            raise ConflictError("effect.stdin_hole", f"{at} bytes of stdin have come.", stdin_at=at)
+        new = data if offset is None else data[at - offset :]
+        pipe.write(new)
         pipe.flush()
+        self._typed[effect] = at + len(new)
         if end:
             pipe.close()
+        return self._typed[effect]
 
     def _process(self, effect: EffectId) -> "subprocess.Popen[bytes]":
         process = self._running.get(effect)

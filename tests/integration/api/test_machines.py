@@ -216,7 +216,12 @@ async def test_a_background_command_takes_stdin_and_signals_and_is_listed(api: M
     machine, effect = await api.create(), new_effect_id()
     await api.exec(machine, "read line; echo $line > heard; sleep 60", background=True, effect_id=effect)
     place = f"/v1/machines/{machine}/effects/{effect}"
-    assert (await api.http.post(f"{place}/stdin", json={"text": "hi\n", "end": True})).status_code == 204
+    for _ in range(2):  # with an offset it is typed once
+        typed = await api.http.post(f"{place}/stdin", json={"text": "hi\n", "offset": 0})
+        assert typed.json() == {"offset": 3}
+    hole = await api.http.post(f"{place}/stdin", json={"text": "hi\n", "offset": 4})
+    assert (hole.status_code, hole.json()["code"]) == (409, "effect.stdin_hole")
+    assert (await api.http.post(f"{place}/stdin", json={"end": True})).status_code == 200
 
     async def is_heard() -> bool:
         return bool((await api.http.get(f"/v1/machines/{machine}/files/workspace/heard")).content == b"hi\n")

@@ -159,13 +159,17 @@ class NodeApp:
             case ("signal",):
                 number = _number(call.query, "number")
                 await self._door.signal(call.machine, call.generation, effect, number)
+                await _send_json(call.send, b"{}")
             case ("stdin",):
                 data = await _read_whole(call.receive, STDIN_PIECE_LIMIT)
                 is_end = call.query.get("end") == "1"
-                await self._door.write_stdin(call.machine, call.generation, effect, data, end=is_end)
+                offset = _number(call.query, "offset") if "offset" in call.query else None
+                taken = await self._door.write_stdin(
+                    call.machine, call.generation, effect, data, end=is_end, offset=offset
+                )
+                await _send_json(call.send, orjson.dumps({"offset": taken}))
             case _:
                 raise NotFoundError("route.not_found", "There is nothing at this path.")
-        await _send_json(call.send, b"{}")
 
     # ── files ──
 

@@ -28,6 +28,7 @@ from outlive.api.machine_shapes import (
     NumberedQuery,
     PortPage,
     ProcessPage,
+    StdinTaken,
     effect_json,
 )
 from outlive.api.once import HEADER, json_answer, read_body, run_once
@@ -249,22 +250,32 @@ async def signal_effect(
 
 @router.post(
     "/machines/{machine}/effects/{effect}/stdin",
-    status_code=204,
+    response_model=StdinTaken,
     responses=problems(404, 408, 409, 413, 415),
     openapi_extra=takes(NewStdin),
 )
 async def write_stdin(
     request: Request, machine: MachineInPath, effect: EffectInPath, _: Annotated[NoQuery, Query()]
 ) -> Response:
-    """Type into a command that was started with `background` and without `stdin`."""
+    """Type into a command that was started with `background` and without `stdin`. With `offset` it can be repeated."""
     of, to = machine_id(machine), EffectId(effect)
     body = await read_body(request, NewStdin)
 
     async def act(_: OperationId) -> Answer:
-        running = await _running(machines_of(request), of, to)
-        door = machines_of(request).caller.door
-        await door.write_stdin(of, running.generation, to, body.text.encode(), end=body.end)
-        return Answer(204, (), b"")
+        await _running(machines_of(request), of, to)
+        caller = machines_of(request).caller
+
+        async def write(generation: int) -> int:
+            return await caller.door.write_stdin(
+                of, generation, to, body.text.encode(), end=body.end, offset=body.offset
+            )
+
+        # Without an offset a second try could type it twice.
+        if body.offset is None:
+            taken = await write((await machines_of(request).keeper.ensure_awake(of)).generation)
+        else:
+            taken = await caller.use(of, write)
+        return json_answer(200, {"offset": taken})
 
     return await run_once(request, act)
 

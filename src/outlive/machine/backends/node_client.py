@@ -43,6 +43,7 @@ from outlive.machine.records import MachineRecords, Nodes
 from outlive.machine.status import Effect
 
 CALL_WITHIN_S = 30.0
+STDIN_WITHIN_S = 45.0  # the node itself gives a command 30 s to read
 EXEC_MARGIN_S = 60.0  # beyond a command's own timeout: for its end, and for what waits before it
 SILENCE_S = 60.0  # between two pieces of a file
 LINE_LIMIT = 2 * 1024 * 1024
@@ -99,10 +100,23 @@ class HttpDoor:
         await self._call(machine, generation, "POST", target, may_repeat=False)
 
     async def write_stdin(
-        self, machine: MachineId, generation: int, effect: EffectId, data: bytes, *, end: bool
-    ) -> None:
-        target = f"/effects/{effect}/stdin" + to_query({"end": int(end)})
-        await self._call(machine, generation, "POST", target, data, may_repeat=False)
+        self,
+        machine: MachineId,
+        generation: int,
+        effect: EffectId,
+        data: bytes,
+        *,
+        end: bool,
+        offset: int | None = None,
+    ) -> int:
+        target = f"/effects/{effect}/stdin" + to_query({"end": int(end), "offset": offset})
+        raw = await self._call(
+            machine, generation, "POST", target, data, within_s=STDIN_WITHIN_S, may_repeat=offset is not None
+        )
+        taken = _parse_json(raw).get("offset")
+        if not isinstance(taken, int):
+            raise garbled("it does not say how much of stdin has come")
+        return taken
 
     # ── files ──
 

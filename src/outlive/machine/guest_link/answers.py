@@ -119,4 +119,5 @@ def read_held(words: Words) -> HeldEffect:
         exit=None if found is None else read_exit(found),
         stdout_size=count(words, "stdout"),
         stderr_size=count(words, "stderr"),
+        stdin_taken=maybe(count, words, "stdin"),
     )

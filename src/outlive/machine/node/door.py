@@ -69,20 +69,25 @@ class NodeDoor:
             await guest.signal(effect, number)
 
     async def write_stdin(
-        self, machine: MachineId, generation: int, effect: EffectId, data: bytes, *, end: bool
-    ) -> None:
+        self,
+        machine: MachineId,
+        generation: int,
+        effect: EffectId,
+        data: bytes,
+        *,
+        end: bool,
+        offset: int | None = None,
+    ) -> int:
         self._node.residents.get(machine, generation).check()
         run = self._node.runs.find(machine, effect)
-        if run is None or run.typed is None:
+        if run is None:
             raise ConflictError("effect.no_stdin", f"The command {effect!r} does not run here with an open stdin.")
         try:
             with anyio.fail_after(STDIN_WITHIN_S):
-                for piece in [data] * bool(data) + [None] * end:
-                    await run.typed.send(piece)
+                await run.started.wait()
+                return await run.type(data, offset=offset, end=end)
         except TimeoutError:
             raise DeadlineError("effect.stdin_full", f"The command {effect!r} does not read its stdin.") from None
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise ConflictError("effect.no_stdin", f"The command {effect!r} has closed its stdin.") from None
 
     # ── files ──
 

@@ -14,12 +14,14 @@ Rule 4: who waits for a guest that falls silent or stays away is told so after a
 import logging
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import anyio.abc
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 
 from outlive.base import (
+    ConflictError,
     CrashPoint,
     DeadlineError,
     EffectId,
@@ -40,7 +42,6 @@ from outlive.machine.status import Effect
 _log = logging.getLogger(__name__)
 
 FOLLOWER_QUEUE = 256  # pieces of output; a slower follower misses some, and sees by their offsets that it did
-TYPED_QUEUE = 16  # pieces of stdin that a command has not taken; who writes more waits
 _EXIT_WITHIN_S = 30.0
 _ACKNOWLEDGE_AT = 1024 * 1024
 _RETRY_S = 0.2
@@ -52,9 +53,11 @@ _AWAY_WITHIN_S = 60.0  # that a guest may be away, or break the wire again and a
 class Run:
     """One effect on its way."""
 
-    def __init__(self, resident: Resident, effect: Effect, spool: Path) -> None:
+    def __init__(self, resident: Resident, effect: Effect, spool: Path, request: ExecRequest | None) -> None:
         self.resident = resident
         self.effect = effect
+        self.request = request  # None: taken up from the journal, and nobody has come to ask for it yet
+        self.asked = anyio.Event()  # somebody has
         self.streams = {
             pipe: KeptStream.reopen(spool.with_suffix(f".{pipe}"), resident.spec.limits.output_mib * 1024 * 1024)
             for pipe in ("stdout", "stderr")
@@ -64,13 +67,40 @@ class Run:
         self.error: OutliveError | None = None
         self.well_at = 0.0  # monotonic: when the guest was last with us for a while
         self.followers: list[MemoryObjectSendStream[Output]] = []
-        self.typed: MemoryObjectSendStream[bytes | None] | None = None  # to its stdin; None in it: the end
+        self.typing = anyio.Lock()
+        self.running: RunningCommand | None = None  # while we are attached to it
 
     async def result(self) -> Effect:
         await self.done.wait()
         if self.error is not None:
             raise self.error
         return self.effect
+
+    def ask(self, request: ExecRequest) -> None:
+        """Whoever asks brings the request: what a node before us was told, and has taken with it."""
+        if self.request is None:
+            self.request = request
+            self.asked.set()
+
+    async def type(self, data: bytes, *, offset: int | None, end: bool) -> int:
+        """Into its stdin, from `offset` on: what was taken before is left out. Returns how much of it was taken since
+        its start, when the guest has it."""
+        async with self.typing:
+            running = self.running
+            if running is None:
+                raise UnavailableError("machine.guest_away", "The machine does not answer just now; ask again.")
+            guest = await self.resident.door.guest(_EXIT_WITHIN_S)
+            at = await _stdin_taken(guest, self.effect.id)
+            if offset is not None and offset > at:
+                raise ConflictError(
+                    "effect.stdin_hole", f"{at} bytes of stdin have come, and this begins at {offset}.", stdin_at=at
+                )
+            await running.send_stdin(data if offset is None else data[at - offset :])
+            if end:
+                running.end_stdin()
+                return at + len(data) if offset is None else max(at, offset + len(data))
+            # What was sent before a question has come when it is answered.
+            return await _stdin_taken(guest, self.effect.id)
 
     def tell(self, output: Output) -> None:
         for follower in self.followers:
@@ -117,17 +147,20 @@ class Runs:
     def _carry(self, resident: Resident, effect: Effect, request: ExecRequest | None, *, is_new: bool = False) -> Run:
         key = (resident.id, effect.id)
         run = self._runs.get(key)
-        if run is None or run.resident is not resident:  # one of an older generation is about to end
-            run = Run(resident, effect, spool_of(self._parts.path, resident.id) / effect.id)
+        if run is not None and run.resident is resident:
+            if request is not None:
+                run.ask(request)
+        else:  # one of an older generation is about to end
+            run = Run(resident, effect, spool_of(self._parts.path, resident.id) / effect.id, request)
             if effect.is_over:
                 run.started.set()
                 run.done.set()
                 return run
             self._runs[key] = run
-            self._tasks.start_soon(self._run, resident, run, request, is_new)
+            self._tasks.start_soon(self._run, resident, run, is_new)
         return run
 
-    async def _run(self, resident: Resident, run: Run, request: ExecRequest | None, is_new: bool) -> None:
+    async def _run(self, resident: Resident, run: Run, is_new: bool) -> None:
         resident.commands += 1
         resident.is_dirty = True
         try:
@@ -136,7 +169,7 @@ class Runs:
                 # forgotten by the guest, which would start the command again.
                 run.effect = await self._parts.effects.find(resident.id, run.effect.id) or run.effect
             if not run.effect.is_over:
-                await self._follow(resident, run, request)
+                await self._follow(resident, run)
         except OutliveError as error:
             run.error = error
         except OSError as error:  # of the spool: the host's disk is full, say. The effect stays begun.
@@ -150,12 +183,14 @@ class Runs:
             run.started.set()
             run.done.set()
 
-    async def _follow(self, resident: Resident, run: Run, request: ExecRequest | None) -> None:
+    async def _follow(self, resident: Resident, run: Run) -> None:
         clock = self._parts.clock
         run.well_at = clock.monotonic()
         while True:
             try:
-                exit = await self._attend(resident, run, request)
+                exit = await self._attend(resident, run)
+                if exit == "asked":
+                    continue
             except OutliveError as error:
                 if resident.ended == "lost":
                     await self._finish(run, None, holder=(self._parts.node, resident.generation))
@@ -174,48 +209,53 @@ class Runs:
                         await guest.forget(run.effect.id)
             return
 
-    async def _attend(self, resident: Resident, run: Run, request: ExecRequest | None) -> Exit | None:
-        """Start it or join it, and take what it prints until it is over; None: nobody knows what became of it."""
+    async def _attend(self, resident: Resident, run: Run) -> Exit | Literal["asked"] | None:
+        """Start it or join it, and take what it prints until it is over. None: nobody knows what became of it; `asked`:
+        somebody came with the request, and with what is to be fed to it."""
+        request = run.request
         stdout_from, stderr_from = (run.streams[pipe].size for pipe in ("stdout", "stderr"))
         async with AsyncExitStack() as stack:
             async with resident.use() as guest:  # not for as long as it runs: a checkpoint may come between
                 if request is not None and run.effect.generation == resident.generation:
                     command = _command(resident, request)
                     joining = guest.start(command, stdout_from=stdout_from, stderr_from=stderr_from)
-                elif await guest.find(run.effect.id) is None:
+                elif (held := await guest.find(run.effect.id)) is None:
                     if run.effect.generation == resident.generation:
                         raise UnavailableError("effect.not_started", f"{run.effect.id!r} was not started; ask again.")
                     return None
                 else:
-                    joining = guest.attach(run.effect.id, stdout_from=stdout_from, stderr_from=stderr_from)
+                    joining = guest.attach(
+                        run.effect.id,
+                        stdout_from=stdout_from,
+                        stderr_from=stderr_from,
+                        with_stdin=held.stdin_taken is not None,
+                    )
                 running = await stack.enter_async_context(joining)
             reach(CrashPoint.EXEC_AFTER_START)
             run.started.set()
+            run.running = running
             joined_at = self._parts.clock.monotonic()
             try:
                 return await self._attend_to(resident, guest, run, running, request)
             finally:
+                run.running = None
                 if (now := self._parts.clock.monotonic()) - joined_at > _A_WHILE_S:
                     run.well_at = now
 
     async def _attend_to(
         self, resident: Resident, guest: Guest, run: Run, running: RunningCommand, request: ExecRequest | None
-    ) -> Exit:
-        came_of_it: Exit | OutliveError
+    ) -> Exit | Literal["asked"]:
+        came_of_it: Exit | OutliveError | Literal["asked"] = "asked"
         async with anyio.create_task_group() as group:
             group.start_soon(_mind, resident, guest)
             if request is not None and request.stdin is not None:
                 group.start_soon(_feed, running, request.stdin.encode(errors="surrogateescape"))
-            elif request is not None and request.background:
-                run.typed, typed = anyio.create_memory_object_stream[bytes | None](TYPED_QUEUE)
-                group.start_soon(_feed_live, running, typed)
+            elif request is None:
+                group.start_soon(_cancel_when_asked, run, group.cancel_scope)
             try:
                 came_of_it = await self._take(resident, run, running)
             except OutliveError as error:  # not through the task group, which would wrap it
                 came_of_it = error
-            finally:
-                if run.typed is not None:
-                    run.typed.close()
             group.cancel_scope.cancel()
         if isinstance(came_of_it, OutliveError):
             raise came_of_it
@@ -316,13 +356,13 @@ async def _feed(running: RunningCommand, stdin: bytes) -> None:
     running.end_stdin()
 
 
-async def _feed_live(running: RunningCommand, typed: MemoryObjectReceiveStream[bytes | None]) -> None:
-    with typed:
-        async for data in typed:
-            try:
-                if data is None:
-                    break
-                await running.send_stdin(data)
-            except UnavailableError:
-                return
-        running.end_stdin()
+async def _cancel_when_asked(run: Run, scope: anyio.CancelScope) -> None:
+    await run.asked.wait()
+    scope.cancel()
+
+
+async def _stdin_taken(guest: Guest, effect: EffectId) -> int:
+    held = await guest.find(effect)
+    if held is None or held.stdin_taken is None:
+        raise ConflictError("effect.no_stdin", f"The command {effect!r} has no open stdin.")
+    return held.stdin_taken

@@ -7,7 +7,7 @@ import pytest
 
 from eventually import eventually
 from machine_rooms import SMALL, MachineRoom, open_machine_room
-from outlive.base import ConflictError, EffectId, MachineId
+from outlive.base import ConflictError, EffectId
 from outlive.machine.door import ExecRequest
 from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.node import Node
@@ -147,7 +147,7 @@ async def test_a_machine_that_dies_with_a_command_says_lost_and_comes_back_from_
         assert kinds[-2:] == ["woken", "rebooted"]
 
 
-async def test_stdin_reaches_its_command_whole_and_once_when_the_node_is_restarted_in_the_middle(tmp_path: Path) -> None:
+async def test_stdin_reaches_its_command_whole_and_once_when_the_node_is_restarted(tmp_path: Path) -> None:
     given = "x" * 900_000
     command = "while [ ! -e go ]; do sleep 0.05; done; cat | wc -c"
     async with open_machine_room(tmp_path) as room:
@@ -155,7 +155,7 @@ async def test_stdin_reaches_its_command_whole_and_once_when_the_node_is_restart
             machine = await room.create()
             asked = ExecRequest(effect_id=EffectId("eff-fed"), command=command, stdin=given)
             async with anyio.create_task_group() as group:
-                group.start_soon(_until_cut_off, room, machine.id, asked)
+                group.start_soon(NodeDoor(node).exec, machine.id, machine.generation, asked)
 
                 def is_fed() -> bool:
                     run = node.runs.find(machine.id, asked.effect_id)
@@ -191,7 +191,3 @@ async def test_a_command_that_runs_in_the_background_is_typed_to_across_a_restar
             assert await write(node, b"three\n", 8, end=True) == 14
             done = await room.exec(machine.id, "cat", effect_id=effect)
             assert (done.state, done.stdout) == ("finished", "one\ntwo\nthree\n")
-
-
-async def _until_cut_off(room: MachineRoom, machine: MachineId, asked: ExecRequest) -> None:
-    await room.caller.exec(machine, asked)
