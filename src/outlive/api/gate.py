@@ -3,11 +3,16 @@
 Plain ASGI, in this order:
 1. `Host` must be one of ours (421): a page that made its name point here (DNS rebinding) still says its own name.
 2. `Origin`, if there is one, must be our own (403): a foreign page in somebody's browser cannot use us.
-3. A bearer token that we know (401). There is no switch to turn this off.
-4. The body is read here, whole, within bounds of size and time, and waits in the scope as `outlive.body`; but for the
+3. A bearer token that we know (401). There is no switch to turn this off. A page in a browser cannot set headers on a
+   WebSocket: for a terminal's it may offer the token as a subprotocol, as Kubernetes takes it. It is never echoed.
+   A connection that was taken over ends soon after its token was revoked.
+4. Who may only observe may only look (403): see `rights`.
+5. The body is read here, whole, within bounds of size and time, and waits in the scope as `outlive.body`; but for the
    files and the ports of machines, whose bodies pass through in pieces and may be of any size.
 """
 
+import base64
+import binascii
 import re
 
 import anyio
@@ -17,6 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outlive.api.errors import to_answer, to_response
 from outlive.api.parts import ApiParts
+from outlive.api.rights import check_rights
+from outlive.api.websocket import asks_for_websocket, offered_protocols
 from outlive.base import (
     DeadlineError,
     DeniedError,
@@ -26,6 +33,7 @@ from outlive.base import (
     UnauthenticatedError,
     UnavailableError,
 )
+from outlive.governance import Principals
 
 BODY_LIMIT = 16 * 1024 * 1024
 READ_LIMIT = 64 * 1024 * 1024  # of a body that is too large, this much is read before it is answered
@@ -35,6 +43,9 @@ PUBLIC = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _STREAMED = re.compile(r"/v1/machines/[^/]*/(?:files|ports)/")
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]+)")
+# Of no other WebSocket: what a preview is asked is passed on to the machine, headers included.
+_ATTACH = re.compile(r"/v1/terminals/[^/]*/attach")
+_BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."
 
 
 class Gate:
@@ -51,7 +62,7 @@ class Gate:
         try:
             refusal = await self._admit(scope, receive, room)
             if refusal is None:
-                await self._app(scope, receive, send)
+                await self._pass_on(scope, receive, send)
             else:
                 await refusal(scope, receive, send)
         except _SenderLeft:
@@ -65,7 +76,9 @@ class Gate:
             self._check_host(headers)
             self._check_origin(headers)
             if not (self._parts.is_loopback and scope["path"] in PUBLIC):
-                scope["outlive.principal"] = await self._parts.principals.authenticate(_token(headers))
+                principal = await self._parts.principals.authenticate(token_of(scope))
+                check_rights(principal, scope["method"], scope["path"], is_upgrade="upgrade" in headers)
+                scope["outlive.principal"] = principal
             if scope["method"] in _WITH_BODY and not _STREAMED.match(scope["path"]):
                 scope["outlive.body"] = await self._read(receive, room)
         except _TooSlowError as error:
@@ -74,6 +87,20 @@ class Gate:
         except OutliveError as error:
             return to_response(to_answer(error))
         return None
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if "outlive.principal" not in scope or "upgrade" not in Headers(scope=scope):
+            await self._app(scope, receive, send)
+            return
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._end_when_revoked, scope, group.cancel_scope)
+            await self._app(scope, receive, send)
+            group.cancel_scope.cancel()
+
+    async def _end_when_revoked(self, scope: Scope, serving: anyio.CancelScope) -> None:
+        while await is_still_known(scope, self._parts.principals):
+            await anyio.sleep(self._parts.recheck_s)
+        serving.cancel()
 
     def _check_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")
@@ -152,9 +179,37 @@ def _too_large(**facts: int) -> ExhaustedError:
     return ExhaustedError("request.too_large", detail, limit=BODY_LIMIT, **facts)
 
 
-def _token(headers: Headers) -> str:
+async def is_still_known(scope: Scope, principals: Principals) -> bool:
+    """Whether the token that a request came with is still somebody's. A database that is away revokes nobody's."""
+    try:
+        await principals.authenticate(token_of(scope))
+    except UnauthenticatedError:
+        return False
+    except OutliveError:
+        return True
+    return True
+
+
+def token_of(scope: Scope) -> str:
+    """The token that a request shows."""
+    headers = Headers(scope=scope)
     given = headers.getlist("authorization")
+    if not given and (offered := _offered_token(scope, headers)) is not None:
+        return offered
     match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
     if match is None:
         raise UnauthenticatedError("token.missing", "Send the token as `Authorization: Bearer TOKEN`.")
     return match[1]
+
+
+def _offered_token(scope: Scope, headers: Headers) -> str | None:
+    if scope["method"] != "GET" or not _ATTACH.fullmatch(scope["path"]) or not asks_for_websocket(headers):
+        return None
+    offered = [each for each in offered_protocols(headers) if each.startswith(_BEARER_PROTOCOL)]
+    if len(offered) != 1:
+        return None
+    encoded = offered[0].removeprefix(_BEARER_PROTOCOL)
+    try:
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        return None
