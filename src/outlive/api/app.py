@@ -34,6 +34,7 @@ from outlive.api.routes import (
     machine_ports,
     machines,
     messages,
+    principals,
 )
 from outlive.base import OutliveError
 
@@ -48,6 +49,7 @@ _ROUTES = (
     machine_exec,
     machine_files,
     machine_ports,
+    principals,
 )
 
 

@@ -98,9 +98,11 @@ class Gate:
             group.cancel_scope.cancel()
 
     async def _end_when_revoked(self, scope: Scope, serving: anyio.CancelScope) -> None:
-        while await is_still_known(scope, self._parts.principals):
+        while True:
             await anyio.sleep(self._parts.recheck_s)
-        serving.cancel()
+            if not await is_still_known(scope, self._parts.principals):
+                serving.cancel()
+                return
 
     def _check_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")

@@ -11,6 +11,7 @@ from outlive.api.environment_shapes import NewEnvironment
 from outlive.api.errors import PROBLEM_TYPE
 from outlive.api.gate import PUBLIC
 from outlive.api.machine_shapes import NewExec, NewMachine, NewMachineFork, NewSignal, NewStdin, NoBody
+from outlive.api.principal_shapes import NewPrincipal
 from outlive.api.shapes import NewConversation, NewFork, NewMessage, Problem
 
 _OURS: tuple[type[BaseModel], ...] = (
@@ -21,6 +22,7 @@ _OURS: tuple[type[BaseModel], ...] = (
     NewMachine,
     NewMachineFork,
     NewMessage,
+    NewPrincipal,
     NewSignal,
     NewStdin,
     NoBody,

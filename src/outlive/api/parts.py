@@ -58,6 +58,8 @@ class ApiParts:
     ping_s: float = 15.0
     body_silence_s: float = 15.0
     body_deadline_s: float = 300.0
+    recheck_s: float = 10.0
+    """How often it is asked whether the token of a request that lasts is still somebody's."""
 
 
 class ApiState:

@@ -4,7 +4,8 @@ Rule 1: what comes together goes out together: one chunk for each batch of frame
 Rule 2: whatever is wrong with the request is answered as a problem before the stream starts. A stream that cannot go on
         ends, and its client comes back with the position it has.
 Rule 3: a slow client waits in its own `send` and holds up nobody; what it misses meanwhile it reads from the log.
-Rule 4: waiting for frames is never cut short to do something else: frames that were taken would be lost. So one task
+Rule 4: a stream ends soon after the token it was opened with was revoked.
+Rule 5: waiting for frames is never cut short to do something else: frames that were taken would be lost. So one task
         follows, another watches for silence, for the client leaving, and for a client that is there but takes nothing.
 """
 
@@ -15,6 +16,7 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from outlive.api.gate import is_still_known
 from outlive.api.parts import ApiState
 from outlive.base import ConversationId, OutliveError, UnavailableError, to_text
 from outlive.conversation.conversations import Following
@@ -81,7 +83,7 @@ class EventStream(Response):
                 await self._send(send, FIRST)
                 # Inside `follow`, so that the subscription is given back by code that is not being cancelled.
                 async with anyio.create_task_group() as group:
-                    group.start_soon(self._watch_client, receive, send, _connection_of(scope), group.cancel_scope)
+                    group.start_soon(self._watch_client, scope, receive, send, group.cancel_scope)
                     group.start_soon(self._watch_server, group.cancel_scope)
                     # A task of its own: it is woken for every frame, and here that would go through all layers above.
                     group.start_soon(self._show_until_the_end, following, send, group.cancel_scope)
@@ -118,21 +120,30 @@ class EventStream(Response):
         self._is_sending = False
         self._sent_at = self._state.parts.clock.monotonic()
 
-    async def _watch_client(
-        self, receive: Receive, send: Send, connection: "_Connection", scope: anyio.CancelScope
-    ) -> None:
-        """End the stream when its client leaves or takes nothing; say something when nothing was said for long."""
-        ping_s, stall_s = self._state.parts.ping_s, self._state.parts.stall_s
-        monotonic = self._state.parts.clock.monotonic
+    async def _watch_client(self, request: Scope, receive: Receive, send: Send, scope: anyio.CancelScope) -> None:
+        """End the stream when its client leaves, takes nothing or is shut out; say something when nothing was said for
+        long."""
+        parts, connection = self._state.parts, _connection_of(request)
+        ping_s, stall_s, recheck_s = parts.ping_s, parts.stall_s, parts.recheck_s
+        monotonic = parts.clock.monotonic
         seen = (0.0, 0)  # when something was last sent, and how much of it waited to be taken
         seen_at = 0.0
+        checked_at = monotonic()
         while True:
-            with anyio.move_on_after(max(0.0, self._sent_at + ping_s - monotonic())) as silence:
+            due_at = min(self._sent_at + ping_s, checked_at + recheck_s)
+            with anyio.move_on_after(max(0.0, due_at - monotonic())) as silence:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     scope.cancel()
                     return
             if not silence.cancelled_caught:
+                continue
+            if monotonic() >= checked_at + recheck_s:
+                if not await is_still_known(request, parts.principals):
+                    scope.cancel()
+                    return
+                checked_at = monotonic()
+            if monotonic() < self._sent_at + ping_s:
                 continue
             waiting = connection.get_write_buffer_size()
             if self._is_sending or waiting:
@@ -146,7 +157,7 @@ class EventStream(Response):
                     return
                 self._sent_at = now
                 seen = (now, waiting)
-            elif monotonic() >= self._sent_at + ping_s:
+            else:
                 # A frame may come meanwhile and overtake it; each is whole, so that does no harm.
                 await self._send(send, PING)
 

@@ -8,7 +8,8 @@ derived from, so whoever runs the request again after a crash makes the same thi
       └─ process dies: the lease runs out               the same request again: acts, with the same operation
 
 Rule 1: a key stands for one body. With another body it is refused, whatever became of the first.
-Rule 2: the lease only keeps two from doing the work at once; that nothing is done twice is the operation id's doing.
+Rule 2: a secret is not recorded. It is in the first answer alone; the same request again gets the rest of it.
+Rule 3: the lease only keeps two from doing the work at once; that nothing is done twice is the operation id's doing.
         So a clock that is off, or a holder that sleeps through its lease, costs time and never truth.
 """
 
@@ -54,6 +55,12 @@ class Answer(NamedTuple):
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    kept: bytes | None = None
+    """What is recorded in place of a body that holds a secret: whoever asks again gets this."""
+
+    @property
+    def to_record(self) -> "Answer":
+        return self if self.kept is None else Answer(self.status, self.headers, self.kept)
 
     @property
     def is_final(self) -> bool:
@@ -145,7 +152,7 @@ class Idempotency:
             answer = await act(claim.operation)
             reach(CrashPoint.API_BEFORE_RECORD)
             if answer.is_final:
-                await self._keys.record(claim, answer)
+                await self._keys.record(claim, answer.to_record)
             else:
                 await self._release(claim)
         except BaseException:
@@ -170,7 +177,7 @@ class Idempotency:
                 with anyio.fail_after(LEASE_S - RENEW_S):
                     await self._keys.renew(tuple(self._held.values()))
             except (OutliveError, TimeoutError) as error:
-                # Somebody may take over, with the same operation: see rule 2.
+                # Somebody may take over, with the same operation: see rule 3.
                 _log.warning("leases of %d idempotency keys were not renewed: %s", len(self._held), error)
 
     async def _release(self, claim: Claim) -> None:
