@@ -13,6 +13,7 @@ from outlive.client.environments import AsyncEnvironments, EnvironmentFacts, Env
 from outlive.client.following import Following
 from outlive.client.machine_wire import ExecResult, FileFacts, MachineFacts, Piece
 from outlive.client.machines import AsyncMachine, AsyncMachines
+from outlive.client.principals import AsyncPrincipals, PrincipalFacts, Principals
 from outlive.client.sync import Client, Conversation, Conversations
 from outlive.client.sync_machines import Machine, Machines
 from outlive.client.view import View
@@ -25,6 +26,7 @@ __all__ = [
     "AsyncEnvironments",
     "AsyncMachine",
     "AsyncMachines",
+    "AsyncPrincipals",
     "Client",
     "Conversation",
     "ConversationFacts",
@@ -40,6 +42,8 @@ __all__ = [
     "MachineFacts",
     "Machines",
     "Piece",
+    "PrincipalFacts",
+    "Principals",
     "Sent",
     "Transcript",
     "View",

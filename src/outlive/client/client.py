@@ -8,6 +8,7 @@ from outlive.client.conversations import AsyncConversations
 from outlive.client.endpoint import find_endpoint
 from outlive.client.environments import AsyncEnvironments
 from outlive.client.machines import AsyncMachines
+from outlive.client.principals import AsyncPrincipals
 from outlive.client.transport import DEADLINE_S, PATIENCE_S, Transport
 
 
@@ -30,6 +31,7 @@ class AsyncClient:
         self.conversations = AsyncConversations(self._transport)
         self.machines = AsyncMachines(self._transport)
         self.environments = AsyncEnvironments(self._transport)
+        self.principals = AsyncPrincipals(self._transport)
 
     @property
     def url(self) -> str:

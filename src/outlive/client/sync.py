@@ -14,6 +14,7 @@ from outlive.client.environments import Environments
 from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
 from outlive.client.loop import Loop
+from outlive.client.principals import Principals
 from outlive.client.sync_machines import Machine, Machines
 from outlive.client.transport import DEADLINE_S, PATIENCE_S
 from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
@@ -156,6 +157,7 @@ class Client:
         self.conversations = Conversations(self._loop, self._twin.conversations)
         self.machines = Machines(self._loop, self._twin.machines)
         self.environments = Environments(self._loop, self._twin.environments)
+        self.principals = Principals(self._loop, self._twin.principals)
 
     @property
     def url(self) -> str:
