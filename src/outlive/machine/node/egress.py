@@ -1,6 +1,11 @@
-"""The way out of a resident: its own socket beside the guest's, served by a proxy with the rules of its environment."""
+"""The way out of a resident: its own socket beside the guest's, served by a proxy with the rules of its environment.
+
+Rule: nothing goes out before the records say that this generation is the machine. A wake that was tried again may have
+two of them for a moment, restored from the same memory; what the wrong one would say outside is said by nobody.
+"""
 
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,8 +22,11 @@ SOCKET = "egress.sock"
 
 
 @asynccontextmanager
-async def open_egress(parts: NodeParts, record: Machine, sandbox: Sandbox) -> AsyncIterator[EgressProxy]:
-    """Serve while inside. Leaving ends every connection of the machine to the outside."""
+async def open_egress(
+    parts: NodeParts, record: Machine, sandbox: Sandbox, *, after: anyio.Event
+) -> AsyncIterator[EgressProxy]:
+    """Serve while inside, from the moment that `after` is set: who connects before it waits. Leaving ends every
+    connection of the machine to the outside."""
     proxy = EgressProxy(
         record.id, parse_rules(record.spec.egress), parts.egress_record, dialer=parts.dialer, clock=parts.clock
     )
@@ -29,6 +37,12 @@ async def open_egress(parts: NodeParts, record: Machine, sandbox: Sandbox) -> As
     finally:
         os.close(folder)
     async with anyio.create_task_group() as group:
-        group.start_soon(proxy.serve, listener)
+        group.start_soon(_serve, proxy, listener, after)
         yield proxy
         group.cancel_scope.cancel()
+
+
+async def _serve(proxy: EgressProxy, listener: socket.socket, after: anyio.Event) -> None:
+    with listener:
+        await after.wait()
+        await proxy.serve(listener)

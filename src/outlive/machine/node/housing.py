@@ -47,8 +47,8 @@ class Housing:
         parts = self.parts
         async with AsyncExitStack() as stack:
             door = await stack.enter_async_context(open_door(sandbox.host_path, up.welcome_of(record, base)))
-            await stack.enter_async_context(open_egress(parts, record, sandbox))
             resident = Resident(record, sandbox, door, parts.sandboxes, parts.clock)
+            await stack.enter_async_context(open_egress(parts, record, sandbox, after=resident.counted))
             task_status.started(resident)
             with resident.scope:
                 await anyio.sleep_forever()

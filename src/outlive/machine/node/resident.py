@@ -45,6 +45,7 @@ class Resident:
         self.is_dirty = False  # something was asked of it since its last checkpoint
         self.saved_at = clock.monotonic()
         self.ended: End | None = None
+        self.counted = anyio.Event()  # the records say that this generation is the machine
         self.scope = anyio.CancelScope()  # of everything that is done for it alone
         self._sandboxes = sandboxes
         self._clock = clock
@@ -152,6 +153,7 @@ class Residents:
 
     def add(self, resident: Resident) -> None:
         self._residents[resident.id] = resident
+        resident.counted.set()
 
     def remove(self, resident: Resident) -> None:
         if self._residents.get(resident.id) is resident:

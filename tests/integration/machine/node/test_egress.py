@@ -5,14 +5,18 @@ The server is on the host's loopback, where nothing in a machine could come by i
 
 import shlex
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from eventually import eventually
 from integration.governance.egress import Origin, answering, echoing, open_origin
 from machine_rooms import SMALL, MachineRoom, open_machine_room
 from outlive.base import EffectId, MachineId, new_machine_id
+from outlive.machine.records import Decide, Gone, MachineRecords
 from outlive.machine.spec import MachineSpec
+from outlive.machine.status import Machine
 
 pytestmark = pytest.mark.anyio
 
@@ -146,3 +150,47 @@ async def test_a_checkpoint_cuts_connections_to_the_outside_and_the_program_can_
         done = await room.exec(machine.id, command, effect_id=effect)
         assert (done.state, done.stdout) == ("finished", "talking again\n"), done.stderr
         assert origin.connections == 2
+
+
+class Slow:
+    """Records that take their time to write that a machine runs."""
+
+    def __init__(self, records: MachineRecords, origin: Origin) -> None:
+        self._records = records
+        self._origin = origin
+        self.is_slow = False
+        self.heard_before = 0  # connections that came while the record did not say so yet
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+    async def change(self, machine: MachineId, decide: Decide, *, gone: Gone | None = None) -> Machine:
+        before = await self._records.get(machine)
+        if self.is_slow and before.is_booting:
+            self.is_slow = False
+            known = self._origin.connections
+            with anyio.move_on_after(1.5):
+                while self._origin.connections == known:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+            self.heard_before = self._origin.connections - known
+        return await self._records.change(machine, decide, gone=gone)
+
+
+async def test_nothing_goes_out_before_the_records_say_that_this_is_the_machine(tmp_path: Path) -> None:
+    async with open_origin(echoing) as origin, open_machine_room(tmp_path) as room:
+        records = Slow(room.records.machines, origin)
+        async with room.node(machines=records):
+            machine = await room.create(_spec(origin))
+            command, effect = _python(_TALKER, origin.port), EffectId("eff-talker")
+            await room.exec(machine.id, command, effect_id=effect, background=True)
+
+            async def is_talking() -> bool:
+                return (await room.exec(machine.id, "test -e /workspace/talking")).exit_code == 0
+
+            await eventually(is_talking, within_s=30)
+            await room.keeper.do(machine.id, "hibernate")
+            records.is_slow = True
+            done = await room.exec(machine.id, command, effect_id=effect)
+            assert (done.state, done.stdout) == ("finished", "talking again\n"), done.stderr
+            assert not records.is_slow
+            assert (records.heard_before, origin.connections) == (0, 2)
