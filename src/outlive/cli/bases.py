@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _MIB = 2**20
 
 Cache = Annotated[
-    Path | None, typer.Option("--cache", help="Folder that bases are kept in. Default /var/lib/outlive/bases.")
+    Path | None,
+    typer.Option("--cache", help="Folder that bases are kept in. Default: `bases` in the setting machines.cache."),
 ]
 
 
@@ -36,9 +37,9 @@ def list_(cache: Cache = None, json: Json = False) -> None:
       outlive base list
       outlive base list --json
     """
-    from outlive.wiring.bases import BASES, list_bases
+    from outlive.wiring.bases import find_cache, list_bases
 
-    found = list_bases(cache or BASES)
+    found = list_bases(find_cache(cache)[0])
     if json:
         items = [_facts(base) | {"reference": r.reference, "entries": r.entries, "bytes": r.bytes} for base, r in found]
         print_json({"items": items})
@@ -71,10 +72,11 @@ def ensure(
       outlive base ensure debian:nodejs
       docker save python:3.13 -o /srv/python.tar && outlive base ensure oci:/srv/python.tar
     """
-    from outlive.wiring.bases import BASES, RUNTIMES, ensure_base, ensure_runtime
+    from outlive.wiring.bases import ensure_base, ensure_runtime, find_cache
 
-    runtime = ensure_runtime(cache.with_name("runtimes") if cache else RUNTIMES, say=_say)
-    base = ensure_base(reference, cache or BASES, say=_say)
+    bases, runtimes = find_cache(cache)
+    runtime = ensure_runtime(runtimes, say=_say)
+    base = ensure_base(reference, bases, say=_say)
     if json:
         print_json(_facts(base) | {"runtime": runtime.key})
     else:
@@ -94,9 +96,9 @@ def remove(
     Example:
       outlive base remove d8e06d96f00a3ba30635af0c0d511b8e
     """
-    from outlive.wiring.bases import BASES, remove_base
+    from outlive.wiring.bases import find_cache, remove_base
 
-    remove_base(key, cache or BASES, say=_say)
+    remove_base(key, find_cache(cache)[0], say=_say)
     if json:
         print_json({"removed": key})
 

@@ -44,7 +44,7 @@ async def open_node_parts(
             checkpoints=stores.checkpoints,
             store=CheckpointStore(objects),
             objects=objects,
-            sandboxes=open_gvisor_sandboxes(settings.node_path, cgroup_name(settings.node_path)),
+            sandboxes=open_gvisor_sandboxes(settings.node_path, cgroup_name(settings.node_path), given.runsc),
             bases=CachedBases(given.cache / "bases", given.cache / "runtimes"),
             settler=settler,
             egress_record=await stack.enter_async_context(open_egress_recording(stores.egress)),

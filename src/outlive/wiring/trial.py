@@ -35,7 +35,7 @@ async def try_sandbox(settings: Settings) -> float:
     runtime = await anyio.to_thread.run_sync(_find_runtime, settings)
     place = settings.home / "trial"
     with _alone(place):
-        sandboxes = open_gvisor_sandboxes(place, cgroup_name(place))
+        sandboxes = open_gvisor_sandboxes(place, cgroup_name(place), settings.machines.runsc)
         try:
             await _destroy_all(sandboxes)
             return await _boot(sandboxes, place, runtime)

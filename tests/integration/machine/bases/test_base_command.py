@@ -55,3 +55,14 @@ def test_a_wrong_use_is_told_with_its_exit_code(
 ) -> None:
     assert run(["base", *arguments, *at]) == code
     assert capsys.readouterr().err.count("error: ") == 1
+
+
+def test_bases_are_kept_where_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OUTLIVE_MACHINES__CACHE", str(tmp_path / "elsewhere"))
+    (tmp_path / "a").mkdir()
+    assert run(["base", "ensure", f"dir:{tmp_path / 'a'}", "--json"]) == DONE
+    made = json.loads(capsys.readouterr().out)
+    assert (tmp_path / "elsewhere" / "bases" / made["key"]).is_dir()
+    assert (tmp_path / "elsewhere" / "runtimes" / made["runtime"]).is_dir()

@@ -19,6 +19,8 @@ def test_no_call_gives_the_sandbox_a_network_or_another_platform(tmp_path: Path)
     assert argv[1] == f"--root={tmp_path}"
     assert {"--network=none", "--host-uds=open", "--overlay2=none", "--platform=systrap"} <= set(argv)
     assert argv[-2:] == ["pause", "x"]
+    assert argv[0] == "runsc"
+    assert Runsc(tmp_path, "/opt/runsc").argv("pause", "x")[0] == "/opt/runsc"
 
 
 def test_paused_is_what_runsc_wrote_down_and_anything_else_is_not(tmp_path: Path) -> None:

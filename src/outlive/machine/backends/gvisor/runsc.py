@@ -26,11 +26,12 @@ def container_id(machine: str, generation: int) -> str:
 
 
 class Runsc:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, program: str = "runsc") -> None:
         self._root = root
+        self._program = program
 
     def argv(self, *command: str) -> list[str]:
-        return ["runsc", f"--root={self._root}", *_FLAGS, *command]
+        return [self._program, f"--root={self._root}", *_FLAGS, *command]
 
     async def run(self, name: str, bundle: Path, *, output: Path) -> Ended:
         return await self._call("run", "-detach", bundle_argument(bundle), name, output=output, deadline_s=_START_S)

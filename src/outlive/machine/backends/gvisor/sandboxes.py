@@ -52,19 +52,19 @@ _POLL_S = 0.002
 _TRIES = 20
 
 
-def open_gvisor_sandboxes(node_path: Path, cgroup_name: str) -> "GvisorSandboxes":
+def open_gvisor_sandboxes(node_path: Path, cgroup_name: str, runsc: str = "runsc") -> "GvisorSandboxes":
     """`node_path`: absolute, of this node alone. `cgroup_name`: below which its cgroups are, `outlive/<home>` say."""
     check_plain(node_path)
     if not cgroup_name or any(part in ("", ".", "..") for part in cgroup_name.split("/")):
         raise InvalidError("sandbox.cgroup_name", f"{cgroup_name!r} is no name for a cgroup: use words and slashes.")
-    if shutil.which("runsc") is None:
-        raise UnavailableError("sandbox.no_runsc", "There is no runsc on this host: run `scripts/setup`.")
+    if shutil.which(runsc) is None:
+        raise UnavailableError("sandbox.no_runsc", f"There is no {runsc} on this host: run `scripts/setup`.")
     for folder in ("machines", "runsc", "blanks"):
         (node_path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in (node_path / "blanks").iterdir():  # made by who knows which mkfs
         old.unlink()
     cgroups = find_cgroups(parse_mounts(Path("/proc/mounts").read_text()))
-    return GvisorSandboxes(node_path, f"/{cgroup_name}", cgroups, Runsc(node_path / "runsc"))
+    return GvisorSandboxes(node_path, f"/{cgroup_name}", cgroups, Runsc(node_path / "runsc", runsc))
 
 
 class GvisorSandboxes:
