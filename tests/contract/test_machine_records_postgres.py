@@ -14,6 +14,7 @@ from outlive.testing.egress_log import EgressRecordsContract
 from outlive.testing.environment_records import EnvironmentRecordsContract
 from outlive.testing.machines import MachineRecordsContract
 from outlive.testing.nodes import NodesContract
+from outlive.testing.terminal_records import TerminalRecordsContract
 from services.postgres import PostgresPlace, PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +43,10 @@ class TestPostgresCheckpoints(InPostgres, CheckpointRecordsContract):
 
 
 class TestPostgresEnvironments(InPostgres, EnvironmentRecordsContract):
+    pass
+
+
+class TestPostgresTerminals(InPostgres, TerminalRecordsContract):
     pass
 
 

@@ -15,6 +15,7 @@ from outlive.testing.egress_log import EgressRecordsContract
 from outlive.testing.environment_records import EnvironmentRecordsContract
 from outlive.testing.machines import MachineRecordsContract
 from outlive.testing.nodes import NodesContract
+from outlive.testing.terminal_records import TerminalRecordsContract
 from services.sqlite import SqlitePlace
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +44,10 @@ class TestSqliteCheckpoints(InSqlite, CheckpointRecordsContract):
 
 
 class TestSqliteEnvironments(InSqlite, EnvironmentRecordsContract):
+    pass
+
+
+class TestSqliteTerminals(InSqlite, TerminalRecordsContract):
     pass
 
 

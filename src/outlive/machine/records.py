@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, OperationId, PrincipalId
 from outlive.machine.lifecycle import Change
 from outlive.machine.status import Checkpoint, Effect, Environment, Machine, MachineEvent, Node
+from outlive.machine.terminal.records import TerminalRecords
 
 Decide = Callable[[Machine], Change]
 DecideEnvironment = Callable[[Environment], Environment]
@@ -199,3 +200,4 @@ class Records(NamedTuple):
     nodes: Nodes
     checkpoints: CheckpointRecords
     environments: EnvironmentRecords
+    terminals: TerminalRecords

@@ -16,8 +16,7 @@ from outlive.base import MachineId
 from outlive.machine.caller import MachineCaller
 from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
-from outlive.machine.records import Records
-from outlive.wiring.build import Parts, open_object_store
+from outlive.wiring.build import Parts, machine_records, open_object_store
 from outlive.wiring.machines import make_builder, make_settler, open_node_door
 from outlive.wiring.settings import Settings
 from outlive.wiring.temporal import connect_temporal
@@ -49,7 +48,7 @@ class LateTemporal:
 @asynccontextmanager
 async def open_machine_parts(settings: Settings, parts: Parts) -> AsyncIterator[MachineParts]:
     objects = await open_object_store(settings)
-    records = Records(parts.machines, parts.effects, parts.nodes, parts.checkpoints, parts.environments)
+    records = machine_records(parts)
     temporal = LateTemporal(settings)
     keeper = MachineKeeper(parts.machines, temporal, parts.clock)
     async with open_node_door(settings, parts.machines, parts.nodes, parts.clock) as door:

@@ -20,7 +20,8 @@ from outlive.conversation.feed import Feed
 from outlive.conversation.log import Catalog, EventLog
 from outlive.governance import CachedPrincipals, Idempotency, IdempotencyKeys, Principals, open_idempotency
 from outlive.machine.egress_log import EgressRecords
-from outlive.machine.records import CheckpointRecords, Effects, EnvironmentRecords, MachineRecords, Nodes
+from outlive.machine.records import CheckpointRecords, Effects, EnvironmentRecords, MachineRecords, Nodes, Records
+from outlive.machine.terminal.records import TerminalRecords
 from outlive.storage.migrate import Migrations, migrate_postgres, migrate_sqlite
 from outlive.storage.objects import ObjectStore, open_objects
 from outlive.wiring.settings import Settings, prepare_home
@@ -44,6 +45,7 @@ class Stores(NamedTuple):
     nodes: Nodes
     checkpoints: CheckpointRecords
     environments: EnvironmentRecords
+    terminals: TerminalRecords
     egress: EgressRecords
     check: Check
 
@@ -59,9 +61,14 @@ class Parts(NamedTuple):
     nodes: Nodes
     checkpoints: CheckpointRecords
     environments: EnvironmentRecords
+    terminals: TerminalRecords
     egress: EgressRecords
     clock: Clock
     readiness: Callable[[], Awaitable[Mapping[str, bool]]]
+
+
+def machine_records(of: Stores | Parts) -> Records:
+    return Records(of.machines, of.effects, of.nodes, of.checkpoints, of.environments, of.terminals)
 
 
 @asynccontextmanager
@@ -81,6 +88,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             nodes=stores.nodes,
             checkpoints=stores.checkpoints,
             environments=stores.environments,
+            terminals=stores.terminals,
             egress=stores.egress,
             clock=clock,
             # Not the feed: without it everything still works, only later.

@@ -17,8 +17,8 @@ from outlive.machine.caller import MachineCaller
 from outlive.machine.environments import Builder
 from outlive.machine.keeper import MachineKeeper, Settler
 from outlive.machine.pool import WarmPool
-from outlive.machine.records import MachineRecords, Nodes, Records
-from outlive.wiring.build import Stores, open_object_store
+from outlive.machine.records import MachineRecords, Nodes
+from outlive.wiring.build import Stores, machine_records, open_object_store
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings
 
@@ -55,7 +55,7 @@ class EnvironmentParts(NamedTuple):
 async def open_environment_parts(
     settings: Settings, stores: Stores, client: Client, clock: Clock
 ) -> AsyncIterator[EnvironmentParts]:
-    records = Records(stores.machines, stores.effects, stores.nodes, stores.checkpoints, stores.environments)
+    records = machine_records(stores)
     settler = make_settler(client)
     keeper = MachineKeeper(records.machines, settler, clock)
     objects = await open_object_store(settings)

@@ -18,6 +18,8 @@ from outlive.machine.backends.documents import (
     unknown_checkpoint,
     unknown_machine,
 )
+from outlive.machine.backends.postgres_terminal_rows import close_terminals
+from outlive.machine.backends.terminal_documents import MACHINE_DELETED
 from outlive.machine.lifecycle import Change
 from outlive.machine.records import Decide, Gone, MachineFilter
 from outlive.machine.status import Machine, MachineEvent
@@ -117,6 +119,8 @@ async def _apply(connection: Connection, current: Machine, change: Change) -> Ma
     await check_ready(connection, new_references(current, changed))
     await connection.execute(_UPDATE, *machine_row(changed)[1:], changed.id)
     await _tell(connection, changed.id, change.events)
+    if changed.state == "deleted" and current.state != "deleted":
+        await close_terminals(connection, changed.id, changed.changed_at, MACHINE_DELETED)
     return changed
 
 

@@ -7,6 +7,7 @@ from outlive.machine.backends.postgres_effects import PostgresEffects
 from outlive.machine.backends.postgres_environments import PostgresEnvironments
 from outlive.machine.backends.postgres_machines import PostgresMachines
 from outlive.machine.backends.postgres_nodes import PostgresNodes
+from outlive.machine.backends.postgres_terminals import PostgresTerminals
 from outlive.machine.records import Records
 from outlive.storage.migrate import read_migrations
 from outlive.storage.postgres import PostgresDatabase
@@ -21,4 +22,5 @@ def postgres_records(database: PostgresDatabase) -> Records:
         nodes=PostgresNodes(database),
         checkpoints=PostgresCheckpoints(database),
         environments=PostgresEnvironments(database),
+        terminals=PostgresTerminals(database),
     )

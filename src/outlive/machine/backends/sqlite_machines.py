@@ -18,6 +18,8 @@ from outlive.machine.backends.documents import (
     unknown_machine,
 )
 from outlive.machine.backends.sqlite_nodes import is_gone
+from outlive.machine.backends.sqlite_terminal_rows import close_terminals
+from outlive.machine.backends.terminal_documents import MACHINE_DELETED
 from outlive.machine.lifecycle import Change
 from outlive.machine.records import Decide, Gone, MachineFilter
 from outlive.machine.status import Machine, MachineEvent
@@ -103,6 +105,8 @@ def _apply(connection: sqlite3.Connection, current: Machine, change: Change) -> 
     check_ready(connection, new_references(current, changed))
     connection.execute(statements.UPDATE_MACHINE, (*machine_row(changed)[1:], changed.id))
     _tell(connection, changed.id, change.events)
+    if changed.state == "deleted" and current.state != "deleted":
+        close_terminals(connection, changed.id, changed.changed_at, MACHINE_DELETED)
     return changed
 
 

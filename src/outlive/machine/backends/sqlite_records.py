@@ -8,6 +8,7 @@ from outlive.machine.backends.sqlite_effects import SqliteEffects
 from outlive.machine.backends.sqlite_environments import SqliteEnvironments
 from outlive.machine.backends.sqlite_machines import SqliteMachines
 from outlive.machine.backends.sqlite_nodes import SqliteNodes
+from outlive.machine.backends.sqlite_terminals import SqliteTerminals
 from outlive.machine.records import Records
 from outlive.storage.migrate import read_migrations
 from outlive.storage.sqlite import SqliteDatabase
@@ -22,4 +23,5 @@ def sqlite_records(database: SqliteDatabase, clock: Clock) -> Records:
         nodes=SqliteNodes(database, clock),
         checkpoints=SqliteCheckpoints(database),
         environments=SqliteEnvironments(database),
+        terminals=SqliteTerminals(database),
     )

@@ -16,12 +16,12 @@ DecideTerminal = Callable[[Terminal], Terminal]
 
 
 class TerminalRecords(Protocol):
-    async def create(self, terminal: Terminal) -> Terminal:
+    async def create(self, terminal: Terminal, *, holder: tuple[NodeId, int] | None = None) -> Terminal:
         """Put a new record; one with this id that is there already is returned as it is. `terminal.name_taken`
         (conflict) if the machine has another one of this name."""
         ...
 
-    async def ensure(self, terminal: Terminal) -> Terminal:
+    async def ensure(self, terminal: Terminal, *, holder: tuple[NodeId, int] | None = None) -> Terminal:
         """The record of this name in this machine: the one that is there, or else this one."""
         ...
 
