@@ -9,9 +9,6 @@ Rule 3: `draw()` and then the bytes that follow show the same as all the bytes f
 
 from typing import NamedTuple, Protocol
 
-# A wider or higher terminal is refused before it comes here; engines count cells in 16 bits.
-SIDE_LIMIT = 1000
-
 
 class Place(NamedTuple):
     """Of the cursor; both from 0."""

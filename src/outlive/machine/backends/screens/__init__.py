@@ -1,0 +1,1 @@
+"""Engines of screen models: ghostty (native, the usual one) and bittty (pure Python)."""

@@ -1,0 +1,166 @@
+"""Screen models by libghostty, the core of the Ghostty terminal, through pyghostty.
+
+Invariant: the library answers nobody. It has no place to write to: its replies are dropped where they are made, and none
+of its doors to the host (clipboard, notifications, files of images) is open.
+"""
+
+import re
+from functools import cache
+
+from pyghostty import Terminal, ffi, lib
+from pyghostty.core import check
+
+from outlive.machine.backends.screens import ghostty_state as state
+from outlive.machine.backends.screens.picture import Pen, Picture, Row, Side, draw
+from outlive.machine.terminal.screen import Place
+
+SCROLLBACK_LINES = 1_000
+PENDING_LIMIT = 64 * 1024
+_PIECE = 32 * 1024  # less than PENDING_LIMIT: how a sequence began is seen before it is forgotten
+_CANCEL = b"\x18"
+_ENDS_OF_STRING = re.compile(rb"[\x18\x1a\x1b]")
+_ENDS = {b"\x1b]": re.compile(rb"[\x07\x18\x1a\x1b]"), b"\x1b[": re.compile(rb"[\x18\x1a\x1b\x40-\x7e]")}
+_EXACT_LINES = 16  # of what scrolled out: read cell by cell, to find where a line begins
+_IDLE_BYTES = 64 * 1024
+_CELL_BYTES = 8
+
+
+class GhosttyScreens:
+    name = "ghostty"
+
+    def __init__(self) -> None:
+        self._decode = state.Decoder()
+
+    def new(self, cols: int, rows: int) -> "GhosttyScreen":
+        return GhosttyScreen(cols, rows, self._decode)
+
+
+class GhosttyScreen:
+    def __init__(self, cols: int, rows: int, decode: state.Decoder) -> None:
+        self.cols, self.rows = cols, rows
+        self._decode = decode
+        self._terminal = Terminal(cols, rows, SCROLLBACK_LINES)
+        self._begun = b""  # how the sequence that is not complete begins
+        self._is_skipping = False  # it has grown over the limit: what is left of it is thrown away
+        self._set("CONTINUATION_MAX_BYTES", "size_t", PENDING_LIMIT)
+        self._set("KITTY_IMAGE_STORAGE_LIMIT", "uint64_t", 0)
+
+    def _set(self, option: str, ctype: str, value: int) -> None:
+        key = getattr(lib, f"GHOSTTY_TERMINAL_OPT_{option}")
+        check(lib.ghostty_terminal_set(self._handle, key, ffi.new(ctype + "*", value)), option)
+
+    @property
+    def _handle(self) -> state.Handle:
+        return self._terminal._t[0]
+
+    @property
+    def title(self) -> str:
+        return state.title(self._handle)
+
+    @property
+    def cursor(self) -> Place:
+        col, row = self._terminal.cursor
+        return Place(row, col)
+
+    @property
+    def is_alternate(self) -> bool:
+        return state.is_alternate(self._handle)
+
+    @property
+    def size_bytes(self) -> int:
+        return _IDLE_BYTES + state.get(self._handle, "TOTAL_ROWS", "size_t") * self.cols * _CELL_BYTES
+
+    def feed(self, data: bytes) -> None:
+        start = 0
+        while start < len(data):
+            if self._is_skipping:
+                start = self._skip(data, start)
+                continue
+            state.write(self._handle, data[start : start + _PIECE])
+            start += _PIECE
+            if not state.get(self._handle, "VT_GROUND", "bool"):
+                self._look_at_pending()
+        if self._terminal.size != (self.cols, self.rows):  # a program asked for 132 columns; the PTY has its own
+            self._terminal.resize(self.cols, self.rows)
+
+    def _look_at_pending(self) -> None:
+        pending = state.pending(self._handle)
+        if pending is None:
+            state.write(self._handle, _CANCEL)
+            self._is_skipping = True
+        else:
+            self._begun = pending[:2]
+
+    def _skip(self, data: bytes, start: int) -> int:
+        """Where what follows the sequence begins. No engine makes anything of one as long as that."""
+        end = _ENDS.get(self._begun, _ENDS_OF_STRING).search(data, start)
+        self._is_skipping = end is None
+        if end is None:
+            return len(data)
+        return end.start() if end[0] == b"\x1b" else end.end()
+
+    def resize(self, cols: int, rows: int) -> None:
+        self.cols, self.rows = cols, rows
+        self._terminal.resize(cols, rows)
+
+    def text(self) -> str:
+        lines = [line.rstrip(" ") for line in self._terminal.text().split("\n")]
+        return "\n".join(lines).rstrip("\n")
+
+    def draw(self) -> bytes:
+        return draw(self._picture())
+
+    def close(self) -> None:
+        self._terminal.close()
+
+    def _picture(self) -> Picture:
+        handle = self._handle
+        fresh = _fresh_modes()
+        main, alternate = self._sides()
+        return Picture(
+            self.cols,
+            self.rows,
+            main,
+            alternate,
+            state.alternate_mode(handle),
+            state.pen(handle),
+            state.margins(handle),
+            state.tabs(handle),
+            [sequence for mode, sequence in state.modes(handle).items() if sequence != fresh[mode]],
+            self.title,
+            self._begun if self._is_skipping else state.pending(handle) or b"",
+        )
+
+    def _sides(self) -> tuple[Side, Side | None]:
+        """What cannot be asked for is tried on a copy: where the saved cursor is, what is behind the alternate screen."""
+        is_alternate = self.is_alternate
+        seen = self._side(self._handle)
+        with state.copied(self._handle, is_whole=is_alternate) as copy:
+            state.write(copy, _CANCEL)
+            seen = seen._replace(saved=state.saved_pen(copy))
+            if not is_alternate:
+                return seen, None
+            state.write(copy, b"\x1b[?47l")
+            return self._side(copy)._replace(saved=state.saved_pen(copy)), seen
+
+    def _side(self, handle: state.Handle) -> Side:
+        rows = state.rows(handle, self._decode, history=_EXACT_LINES)
+        exact = len(rows) - self.rows  # of those that scrolled out
+        scrolled = state.get(handle, "SCROLLBACK_ROWS", "size_t")
+        above = ""
+        if scrolled > exact:
+            split = next((i for i in range(1, exact + 1) if _ends_line(rows[i - 1])), 1)
+            above = state.scrolled_out(handle, scrolled - exact + split)
+            rows = rows[split:]
+        return Side(rows, Pen(), keyboard=state.keyboard(handle), above=above)
+
+
+def _ends_line(row: Row) -> bool:
+    """The library's drawing of all up to here ends with something, and a new line begins after it."""
+    return not row.is_wrapped and any(not cell.text.isspace() for cell in row.cells if cell.text)
+
+
+@cache
+def _fresh_modes() -> dict[str, str]:
+    with Terminal(80, 24, 0) as fresh:
+        return state.modes(fresh._t[0])

@@ -1,0 +1,216 @@
+"""From what an engine knows of a screen to the bytes that draw it on a fresh terminal of the same size. Pure.
+
+Invariant: what is drawn never asks a terminal for anything; only text, and sequences from the lists below, get out.
+
+The order matters: cells first, while every mode is as in a fresh terminal; then what the cursor keeps; then modes that
+would have changed how the cells are drawn; and the unfinished bytes last of all.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+PLAIN = "\x1b[0m"
+_CHARSETS_RESET = "\x1b(B\x1b)B\x1b*B\x1b+B\x0f"
+
+
+class Cell(NamedTuple):
+    text: str  # empty: nothing was printed here
+    sgr: str = PLAIN  # the whole sequence, from plain on
+    width: int = 1  # in columns; the columns that a wide one covers have no cell of their own
+
+
+class Row(NamedTuple):
+    cells: Sequence[Cell]
+    is_wrapped: bool = False  # its line goes on in the next row
+
+
+class Margins(NamedTuple):
+    """From 0, ends included; None: the whole side."""
+
+    rows: tuple[int, int] | None = None
+    cols: tuple[int, int] | None = None
+
+
+class Pen(NamedTuple):
+    """What the cursor is, and what a saved one keeps."""
+
+    row: int = 0
+    col: int = 0
+    is_past_end: bool = False  # in the last column, after it was printed in
+    sgr: str = PLAIN
+    charsets: str = ""
+    is_origin: bool = False  # counts rows and columns from the margins
+
+
+class Side(NamedTuple):
+    """One of the two screens."""
+
+    rows: Sequence[Row]  # what scrolled out of it first
+    saved: Pen
+    above: str = ""  # what scrolled out before these rows, drawn already; whole lines, the last one not ended
+    keyboard: str = ""
+
+
+class Picture(NamedTuple):
+    cols: int
+    height: int
+    main: Side
+    alternate: Side | None
+    alternate_mode: int  # how the program changed to it: 47, 1047 or 1049
+    pen: Pen
+    margins: Margins
+    tabs: str
+    modes: Sequence[str]  # the sequences that set what differs from a fresh terminal
+    title: str
+    pending: bytes  # what is not complete yet
+
+
+def draw(picture: Picture) -> bytes:
+    canvas = _Canvas(picture)
+    canvas.say("\x1b[!p\x1b[H\x1b[2J")
+    canvas.side(picture.main)
+    if picture.alternate is None:
+        canvas.save(picture.main.saved, "\x1b7")
+    else:
+        _draw_alternate(canvas, picture, picture.alternate)
+    canvas.say(picture.tabs)
+    canvas.finish()
+    if picture.title:
+        canvas.say(f"\x1b]2;{picture.title}\x1b\\")
+    return "".join(canvas.parts).encode(errors="replace") + picture.pending
+
+
+def _draw_alternate(canvas: "_Canvas", picture: Picture, side: Side) -> None:
+    if picture.alternate_mode == 1049:  # it saves the cursor by itself
+        canvas.save(picture.main.saved, "\x1b[?1049h")
+    else:
+        canvas.save(picture.main.saved, "\x1b7")
+        canvas.say(f"\x1b[?{picture.alternate_mode}h")
+    canvas.say("\x1b[H")
+    canvas.side(side)
+    canvas.save(side.saved, "\x1b7")
+
+
+class _Canvas:
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self.parts: list[str] = []
+        self._sgr = PLAIN
+        self._screen: Sequence[Row] = ()
+
+    def say(self, sequence: str) -> None:
+        self.parts.append(sequence)
+
+    def paint(self, sgr: str) -> None:
+        if sgr != self._sgr:
+            self.say(sgr)
+            self._sgr = sgr
+
+    def side(self, side: Side) -> None:
+        """From the cursor's place, which is the first, on: every row once, so that the right number scrolls out."""
+        self.say(side.above)
+        is_going_on = False
+        for i, row in enumerate(side.rows):
+            if (i or side.above) and not is_going_on:
+                self.paint(PLAIN)
+                self.say("\r\n")
+            if is_going_on and not row.cells[0].text:
+                # Only something printed takes the line on to this row. What it took is blank again.
+                self.paint(PLAIN)
+                self.say(" \r\x1b[X")
+            self._row(row)
+            is_going_on = row.is_wrapped and _reaches_end(row, side.rows[i + 1 : i + 2])
+        self.paint(PLAIN)
+        self._screen = side.rows[-self.picture.height :]
+        self.say(side.keyboard)
+
+    def _row(self, row: Row) -> None:
+        runs = [(key, list(cells)) for key, cells in groupby(row.cells, _kind)]
+        if runs and runs[-1][0] == ("blank", PLAIN):
+            runs.pop()
+        for (kind, sgr), cells in runs:
+            if kind == "text":
+                self.paint(sgr)
+                self.say("".join([cell.text for cell in cells]))
+                continue
+            count = sum([cell.width for cell in cells])
+            if sgr != PLAIN:
+                self.paint(sgr)
+                self.say(f"\x1b[{count}X")
+            self.say(f"\x1b[{count}C")
+
+    def save(self, pen: Pen, how: str) -> None:
+        """Have the terminal keep this as its saved cursor, and be as before."""
+        margins = self._margins() if pen.is_origin else ""
+        self.say(margins)
+        self._place(pen)
+        self.paint(pen.sgr)
+        self.say(pen.charsets + how)
+        self.paint(PLAIN)
+        self.say(_CHARSETS_RESET if pen.charsets else "")
+        if pen.is_origin:
+            self.say("\x1b[?6l\x1b[r" + ("\x1b[?69l" if self.picture.margins.cols else ""))
+
+    def finish(self) -> None:
+        picture, pen = self.picture, self.picture.pen
+        self.say(self._margins())
+        self._place(pen)
+        self._repeat_last(pen)
+        self.paint(pen.sgr)
+        self.say(pen.charsets)
+        self.parts.extend(picture.modes)
+
+    def _margins(self) -> str:
+        rows, cols = self.picture.margins
+        above = f"\x1b[{rows[0] + 1};{rows[1] + 1}r" if rows else ""
+        return above + (f"\x1b[?69h\x1b[{cols[0] + 1};{cols[1] + 1}s" if cols else "")
+
+    def _place(self, pen: Pen) -> None:
+        if pen.is_origin:
+            self.say("\x1b[?6h")
+        last = self._last_cell(pen) if pen.is_past_end else None
+        if last is None:
+            self._move(pen, pen.col)
+        else:
+            self._print(pen, pen.col + 1 - last.width, last)
+
+    def _repeat_last(self, pen: Pen) -> None:
+        """What stands before the cursor is printed once more: the next bytes may be the order to repeat it."""
+        if pen.col and not pen.is_past_end:
+            at = 0
+            for cell in self._screen[pen.row].cells:
+                if at + cell.width == pen.col and cell.text:
+                    self._print(pen, at, cell)
+                at += cell.width
+
+    def _print(self, pen: Pen, col: int, cell: Cell) -> None:
+        self._move(pen, col)
+        self.paint(cell.sgr)
+        self.say(cell.text)
+
+    def _last_cell(self, pen: Pen) -> Cell | None:
+        at = 0
+        for cell in self._screen[pen.row].cells:
+            at += cell.width
+            if at == pen.col + 1:
+                return cell if cell.text else Cell(" ", cell.sgr)
+        return None
+
+    def _move(self, pen: Pen, col: int) -> None:
+        rows, cols = self.picture.margins if pen.is_origin else (None, None)
+        self.say(f"\x1b[{pen.row + 1 - (rows[0] if rows else 0)};{col + 1 - (cols[0] if cols else 0)}H")
+
+
+def _kind(cell: Cell) -> tuple[str, str]:
+    return ("text" if cell.text else "blank", cell.sgr)
+
+
+def _reaches_end(row: Row, following: Sequence[Row]) -> bool:
+    """Printing what follows goes on in the next row by itself."""
+    if not following:
+        return False
+    if row.cells[-1].text:
+        return True
+    # A wide character that did not fit left the last column alone.
+    return following[0].cells[0].width == 2 and bool(row.cells[-2:-1] and row.cells[-2].text)
