@@ -1,6 +1,7 @@
 """What a command printed is kept once, whole up to its bound, and found again by the next process."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,3 +51,18 @@ def test_no_more_than_the_bound_is_kept_whatever_a_guest_sends(tmp_path: Path) -
     assert (tmp_path / "spool" / "out").stat().st_size == 300_000
     stream.discard()
     assert not (tmp_path / "spool").exists()
+
+
+@given(st.integers(0, 700_000), st.integers(0, 700_000))
+def test_what_comes_again_after_a_roll_back_takes_the_place_of_what_was_kept(kept: int, acknowledged: int) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "out"
+        KeptStream(path).take(0, b"a" * kept)
+        stream = KeptStream.reopen(path)
+        begins = min(acknowledged, stream.size)  # a guest has acknowledged what is kept, never more
+        stream.rewind(begins)
+        assert (stream.size, stream.missing) == (begins, 0)
+        stream.take(begins, b"b" * 300_000)
+        assert stream.size == begins + 300_000
+        assert stream.text == (b"a" * begins + b"b" * 300_000)[:INLINE_LIMIT].decode()
+        assert path.read_bytes() == b"a" * begins + b"b" * 300_000

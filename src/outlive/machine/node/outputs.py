@@ -4,6 +4,7 @@ Rule: `kept` counts the bytes that would survive the death of this process. Only
 which keeps the rest; so a restarted node takes up exactly where the file ends.
 """
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,6 +51,17 @@ class KeptStream:
     def missing(self) -> int:
         """Bytes that were printed and are not here: another node had them, or they were beyond the bound."""
         return self.size - self._held
+
+    def rewind(self, offset: int) -> None:
+        """What comes next begins here. An earlier process may have kept more than this, and perhaps of a time that the
+        machine has been rolled back behind: what was acknowledged is before the offset, and all else comes again."""
+        if offset >= self._held:
+            return
+        if self._held > INLINE_LIMIT:
+            os.truncate(self._path, offset)
+        del self._inline[offset:]
+        self._held = self.size = offset
+        self.kept = offset if offset > INLINE_LIMIT else 0
 
     def take(self, offset: int, data: bytes) -> bytes:
         """Add a piece; what came before already is left out. Returns what was new. A gap before it is counted, and so

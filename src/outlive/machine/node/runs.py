@@ -65,6 +65,7 @@ class Run:
         self.started = anyio.Event()
         self.done = anyio.Event()
         self.error: OutliveError | None = None
+        self.is_joined = False  # once at least, by this process
         self.well_at = 0.0  # monotonic: when the guest was last with us for a while
         self.followers: list[MemoryObjectSendStream[Output]] = []
         self.typing = anyio.Lock()
@@ -213,7 +214,8 @@ class Runs:
         """Start it or join it, and take what it prints until it is over. None: nobody knows what became of it; `asked`:
         somebody came with the request, and with what is to be fed to it."""
         request = run.request
-        stdout_from, stderr_from = (run.streams[pipe].size for pipe in ("stdout", "stderr"))
+        # The first time from all that the guest still has: see `KeptStream.rewind`.
+        stdout_from, stderr_from = (run.streams[pipe].size if run.is_joined else 0 for pipe in ("stdout", "stderr"))
         async with AsyncExitStack() as stack:
             async with resident.use() as guest:  # not for as long as it runs: a checkpoint may come between
                 if request is not None and run.effect.generation == resident.generation:
@@ -231,6 +233,10 @@ class Runs:
                         with_stdin=held.stdin_taken is not None,
                     )
                 running = await stack.enter_async_context(joining)
+            if not run.is_joined:
+                run.is_joined = True
+                for pipe, offset in running.offsets.items():
+                    run.streams[pipe].rewind(offset)
             reach(CrashPoint.EXEC_AFTER_START)
             run.started.set()
             run.running = running
