@@ -2,6 +2,7 @@
 
     GET|POST|PUT|DELETE /machines/{machine}/{generation}/...   HTTP/1.1 with `Authorization: Bearer`, JSON or raw bytes
     splice: one line {token, machine, generation, port}, one line {} or a problem, then raw bytes both ways
+    attach: the same with {terminal, attach} in place of the port, then frames with their length both ways
 
 Both ends are of one release or of two that follow each other: shapes only gain fields with defaults.
 """
@@ -27,11 +28,14 @@ from outlive.base import (
     MachineId,
     NotFoundError,
     OutliveError,
+    TerminalId,
     UnauthenticatedError,
     UnavailableError,
 )
 from outlive.machine.door import Output
 from outlive.machine.status import Effect
+from outlive.machine.terminal.door import Act, AttachTerminal
+from outlive.machine.terminal.status import Operator
 
 JSON_LIMIT = 8 * 1024 * 1024  # of a request; an escaped stdin takes six bytes for one
 STDIN_PIECE_LIMIT = 1024 * 1024
@@ -153,11 +157,22 @@ def parse_line(line: bytes) -> Output | Effect:
 
 
 class SpliceRequest(BaseModel):
-    """The first line of a raw connection."""
+    """The first line of a raw connection: to a port of the machine, or to one of its terminals."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     token: str
     machine: MachineId
     generation: int
-    port: int
+    port: int | None = None
+    terminal: TerminalId | None = None
+    attach: AttachTerminal | None = None
+
+
+class ActRequest(BaseModel):
+    """What somebody does to a terminal."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    operator: Operator
+    act: Act

@@ -205,7 +205,7 @@ async def test_a_kept_connection_that_was_closed_is_replaced(tmp_path: Path) -> 
     async with open_local(tmp_path) as node:
         made = await node.create()
         await node.door.ports(made.id, made.generation)
-        [kept] = node.door._pool._idle[node.address]
+        [kept] = node.door.calls._pool._idle[node.address]
         await kept._stream.send_eof()  # so that the node hangs up
         with anyio.fail_after(20), pytest.raises(anyio.EndOfStream):
             await kept._stream.receive()

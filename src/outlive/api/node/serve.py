@@ -19,7 +19,7 @@ from anyio.abc import TaskStatus
 from anyio.streams.tls import TLSListener
 
 from outlive.api.node.app import NodeApp
-from outlive.api.node.splice import Splicing
+from outlive.api.node.splice import Splicing, Terminals
 from outlive.base import ConflictError, InvalidError
 from outlive.machine.door import MachineDoor
 from outlive.machine.node_wire import NodeAddress
@@ -53,6 +53,7 @@ async def serve_node(
     listeners: NodeListeners,
     token: str,
     *,
+    terminals: Terminals | None = None,
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     http_protocol: Any = "httptools",
@@ -60,7 +61,7 @@ async def serve_node(
 ) -> None:
     """Serve until cancelled. Requests that are under way then get a few seconds. With a certificate: TLS."""
     config = uvicorn.Config(
-        NodeApp(door, token),
+        NodeApp(door, token, terminals),
         http=http_protocol,
         ws="none",
         lifespan="off",
@@ -80,7 +81,7 @@ async def serve_node(
     if tls_cert is not None:
         raw = TLSListener(raw, _tls(tls_cert, tls_key), standard_compatible=False)
     async with raw, anyio.create_task_group() as group:
-        group.start_soon(Splicing(door, token).serve, raw)
+        group.start_soon(Splicing(door, token, terminals).serve, raw)
         group.start_soon(_serve_http, server, listeners.http)
         task_status.started()
         try:

@@ -1,4 +1,5 @@
-"""Raw connections to servers in machines: one line asks, one line answers, then bytes go both ways until both end.
+"""Raw connections to servers and terminals in machines: one line asks, one line answers, then bytes go both ways until
+both end.
 
 Rule 1: what was read is written before more is read: a slow reader slows its writer, and nothing piles up here.
 Rule 2: an end travels. When one side has no more to say the other is told so, and may still answer (half-close).
@@ -7,8 +8,9 @@ Rule 3: whoever does not ask within seconds, or asks in too many bytes, or witho
 
 import hmac
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import Protocol
 
 import anyio
 import anyio.abc
@@ -16,9 +18,11 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import ValidationError
 
 from outlive.api.errors import to_answer
-from outlive.base import InvalidError, OutliveError, UnauthenticatedError, is_id
+from outlive.base import InvalidError, MachineId, NotFoundError, OutliveError, TerminalId, UnauthenticatedError, is_id
+from outlive.machine.ahead import Ahead
 from outlive.machine.door import MachineDoor
 from outlive.machine.node_wire import SPLICE_LINE_LIMIT, SpliceRequest
+from outlive.machine.terminal.door import AttachTerminal, TerminalDoor
 
 ASK_WITHIN_S = 5.0
 CONNECT_WITHIN_S = 15.0
@@ -28,12 +32,31 @@ _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream
 
 _log = logging.getLogger(__name__)
 
+Carry = Callable[[anyio.abc.ByteStream], Awaitable[None]]
+
+
+class Attachment(Protocol):
+    async def run(self, stream: anyio.abc.ByteStream) -> None:
+        """Frames with their length both ways, until one side has enough. Does not close the stream."""
+        ...
+
+
+class Terminals(TerminalDoor, Protocol):
+    """The terminals of this node."""
+
+    def attached(
+        self, machine: MachineId, generation: int, terminal: TerminalId, request: AttachTerminal
+    ) -> AbstractAsyncContextManager[Attachment]:
+        """As `attach`, for a connection that is here already."""
+        ...
+
 
 class Splicing:
-    """Answers raw connections with the machine's own ports."""
+    """Answers raw connections with the machine's own ports, or with its terminals."""
 
-    def __init__(self, door: MachineDoor, token: str) -> None:
+    def __init__(self, door: MachineDoor, token: str, terminals: Terminals | None = None) -> None:
         self._door = door
+        self._terminals = terminals
         self._token = token.encode()
         self._open = 0
 
@@ -57,20 +80,27 @@ class Splicing:
             buffered = BufferedByteReceiveStream(near)
             with anyio.fail_after(ASK_WITHIN_S):
                 asked = self._parse(await buffered.receive_until(b"\n", SPLICE_LINE_LIMIT))
-            with anyio.fail_after(CONNECT_WITHIN_S):
-                far = await self._door.connect(asked.machine, asked.generation, asked.port)
+            async with AsyncExitStack() as stack:
+                with anyio.fail_after(CONNECT_WITHIN_S):
+                    carry = await self._connect(asked, stack)
+                await near.send(b"{}\n")
+                await carry(Ahead(near, buffered.buffer) if buffered.buffer else near)
         except OutliveError as error:
             with suppress(*_GONE), anyio.move_on_after(ASK_WITHIN_S):
                 await near.send(to_answer(error).body + b"\n")
-            return
         except (TimeoutError, anyio.IncompleteRead, anyio.DelimiterNotFound, *_GONE):
             return
-        async with far:
-            with suppress(*_GONE):
-                await near.send(b"{}\n")
-                if buffered.buffer:
-                    await far.send(buffered.buffer)
-                await splice(near, far)
+
+    async def _connect(self, asked: SpliceRequest, stack: AsyncExitStack) -> Carry:
+        """What carries bytes between the caller and what it asked for. The stack closes it."""
+        if asked.terminal is not None and asked.attach is not None:
+            if self._terminals is None:
+                raise NotFoundError("terminal.unknown", "There are no terminals here.")
+            attaching = self._terminals.attached(asked.machine, asked.generation, asked.terminal, asked.attach)
+            return (await stack.enter_async_context(attaching)).run
+        assert asked.port is not None
+        far = await stack.enter_async_context(await self._door.connect(asked.machine, asked.generation, asked.port))
+        return lambda near: splice(near, far)
 
     def _parse(self, line: bytes) -> SpliceRequest:
         try:
@@ -79,8 +109,10 @@ class Splicing:
             raise InvalidError("request.malformed", "The first line does not say what is wanted.") from None
         if not hmac.compare_digest(asked.token.encode(), self._token):
             raise UnauthenticatedError("node.token", "This is not the token of this node.")
-        if not is_id(asked.machine, "mach") or not 1 <= asked.port <= 65_535:
-            raise InvalidError("request.malformed", "There is no such machine or port.")
+        is_port = asked.port is not None and 1 <= asked.port <= 65_535
+        is_terminal = asked.attach is not None and is_id(asked.terminal or "", "term")
+        if not is_id(asked.machine, "mach") or is_port == is_terminal:
+            raise InvalidError("request.malformed", "There is no such machine, port or terminal.")
         return asked
 
 
