@@ -31,7 +31,12 @@ PROTECTED = [
 PUBLIC = ["/healthz", "/readyz", "/metrics", "/openapi.json"]
 
 
-TAKEN_AS_THEY_ARE = ("/v1/machines", "/v1/environments", "/v1/nodes")  # into the matrix, by `protected`
+TAKEN_AS_THEY_ARE = (
+    "/v1/machines",
+    "/v1/environments",
+    "/v1/nodes",
+    "/v1/principals",
+)  # into the matrix, by `protected`
 
 
 def test_the_matrix_covers_every_route(api_routes: set[tuple[str, str]]) -> None:

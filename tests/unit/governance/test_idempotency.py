@@ -23,6 +23,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.recorded: Answer | None = None
         self.is_away = False
 
     async def claim(self, scope: KeyScope, request: bytes) -> Claim | Answer:
@@ -38,6 +39,7 @@ class Notes:
 
     async def record(self, claim: Claim, answer: Answer) -> None:
         self.notes.append(f"recorded {answer.status}")
+        self.recorded = answer
 
     async def release(self, claim: Claim) -> None:
         self.notes.append("released")
@@ -139,3 +141,15 @@ async def test_a_lease_is_renewed_while_its_request_runs_and_only_then(
                 # While the second one runs, the first one's lease is left alone.
                 assert set(notes.notes) == {f"renewed {key}", "recorded 201"}
     assert "were not renewed" in caplog.text
+
+
+async def test_a_secret_is_in_the_first_answer_and_never_recorded() -> None:
+    notes = Notes()
+
+    async def act(_: OperationId) -> Answer:
+        return Answer(201, (), b"a secret", kept=b"no secret")
+
+    async with open_idempotency(notes) as idempotency:
+        answer, is_replayed = await idempotency.run(scope_of(), b"body", act)
+    assert (answer.body, is_replayed) == (b"a secret", False)
+    assert notes.recorded == Answer(201, (), b"no secret")
