@@ -35,6 +35,8 @@ from outlive.api.routes import (
     machines,
     messages,
     principals,
+    terminal_attach,
+    terminals,
 )
 from outlive.base import OutliveError
 
@@ -50,6 +52,8 @@ _ROUTES = (
     machine_files,
     machine_ports,
     principals,
+    terminals,
+    terminal_attach,
 )
 
 

@@ -13,18 +13,25 @@ from outlive.api.gate import PUBLIC
 from outlive.api.machine_shapes import NewExec, NewMachine, NewMachineFork, NewSignal, NewStdin, NoBody
 from outlive.api.principal_shapes import NewPrincipal
 from outlive.api.shapes import NewConversation, NewFork, NewMessage, Problem
+from outlive.api.terminal_shapes import NewGrant, NewInput, NewRun, NewSize, NewTerminal, NewTerminalSignal
 
 _OURS: tuple[type[BaseModel], ...] = (
     NewConversation,
     NewEnvironment,
     NewExec,
     NewFork,
+    NewGrant,
+    NewInput,
     NewMachine,
     NewMachineFork,
     NewMessage,
     NewPrincipal,
+    NewRun,
     NewSignal,
+    NewSize,
     NewStdin,
+    NewTerminal,
+    NewTerminalSignal,
     NoBody,
     Problem,
 )

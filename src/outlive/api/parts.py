@@ -16,10 +16,20 @@ from outlive.machine.caller import MachineCaller
 from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import Records
+from outlive.machine.terminal.door import TerminalDoor
+from outlive.machine.terminal.records import TerminalRecords
 
 FOLLOWERS_LIMIT = 10_000
 
 Readiness = Callable[[], Awaitable[Mapping[str, bool]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalParts:
+    """The terminals of those machines."""
+
+    records: TerminalRecords
+    door: TerminalDoor
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,8 @@ class MachineParts:
     environments: Environments
     read_output: Callable[[str], Awaitable[bytes]]
     """The whole of what a command printed, by the name that its effect has for it."""
+    terminals: TerminalParts | None = None
+    """None: these machines have no terminals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,13 @@ def machines_of(request: Request) -> MachineParts:
             "machines.off", "This server has no machines: it was set up without. `outlive doctor` says what is missing."
         )
     return machines
+
+
+def terminals_of(request: Request) -> TerminalParts:
+    terminals = machines_of(request).terminals
+    if terminals is None:
+        raise UnavailableError("terminals.off", "This server has no terminals: it was set up without.")
+    return terminals
 
 
 def principal_of(request: Request) -> Principal:

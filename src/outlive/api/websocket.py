@@ -34,6 +34,7 @@ RESTARTING = 1012
 TOO_SLOW = 1013
 
 _PIECE = 64 * 1024
+_REASON_LIMIT = 30  # characters; at most 123 bytes, as UTF-8
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
 
@@ -174,7 +175,7 @@ class WebSocket:
         with anyio.CancelScope(shield=True):
             with suppress(GoneError, ConnectionClosed, InvalidState), anyio.move_on_after(LINGER_S):
                 if self._protocol.state is State.OPEN:
-                    self._protocol.send_close(code, reason)
+                    self._protocol.send_close(code, reason[:_REASON_LIMIT])
                 await self._flush()
                 await self._hear_out()
             if not self._stream.is_flushed:
