@@ -39,6 +39,7 @@ class CrashPoint(StrEnum):
     CHECKPOINT_AFTER_READY = "checkpoint.after_ready"  # verified and ready, the machine's record does not name it
     HIBERNATE_BEFORE_RECORD = "hibernate.before_record"
     HIBERNATE_AFTER_RECORD = "hibernate.after_record"  # hibernated, its sandbox is still here
+    RECORDING_AFTER_PUT = "recording.after_put"  # a segment is in the object store, the index does not know it
     REMOVE_AFTER_DESTROY = "remove.after_destroy"  # the sandbox is gone, the record is not
 
 

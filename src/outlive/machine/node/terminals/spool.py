@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from outlive.base import BrokenError, ExhaustedError, TerminalId
-from outlive.machine.node.terminals.mending import explained, mend, path_of, replace_file
+from outlive.machine.node.terminals.mending import Mended, explained, mend, path_of, replace_file
 from outlive.machine.terminal.journal import (
     RECORD_LIMIT,
     Header,
@@ -52,6 +52,7 @@ class _File:
     has_snapshot: bool = False
     has_output: bool = False
     is_uploaded: bool = False
+    end: int = 0  # where output ends in it; known when it is complete
 
 
 class Spool:
@@ -99,7 +100,7 @@ class Spool:
             found = mend(folder, terminal)
             if not found:
                 return None
-            spool._files = [_File(one.n, one.size, one.at, one.has_snapshot, one.has_output) for one in found]
+            spool._files = [_taken_up(one) for one in found]
             spool._open_last()
         last = found[-1]
         spool.offset, spool.input_offset, spool.generation = last.offset, last.input_offset, last.generation
@@ -167,9 +168,9 @@ class Spool:
         """Numbers of the segments that are complete and not known to be in the object store, in order."""
         return [file.n for file in self._files[:-1] if not file.is_uploaded]
 
-    def numbers(self) -> list[int]:
-        """Of all segments that are here, in order, the one that is written to included."""
-        return [file.n for file in self._files]
+    def numbers(self, start: int = 0) -> list[int]:
+        """Of all segments that are here and reach to `start` or beyond, in order; the one that is written to always."""
+        return [file.n for file in self._files[:-1] if file.end >= start] + [self.n]
 
     def content(self, n: int) -> bytes | None:
         """A segment as it is now; None if it is not here."""
@@ -244,8 +245,8 @@ class Spool:
     # Files
 
     def _cut(self, at: datetime) -> None:
-        n = self._files[-1].n + 1
-        self.close()
+        n = self.n + 1
+        self._files[-1].end = self.offset
         self._start_file(n, at)
         while self.waiting_bytes > self._limit and self._strip_oldest():
             pass
@@ -289,6 +290,10 @@ class Spool:
                 file.size, file.has_output, file.has_snapshot = len(content), False, False
                 return True
         return False
+
+
+def _taken_up(one: Mended) -> _File:
+    return _File(one.n, one.size, one.at, one.has_snapshot, one.has_output, end=one.offset)
 
 
 def _disordered(why: str) -> BrokenError:
