@@ -28,7 +28,7 @@ from bench.facts import Facts, gather_facts
 from bench.house import forget_environment
 from bench.measure import Say, Section
 from bench.plots import draw
-from bench.report import RESULTS, show, to_json, to_markdown
+from bench.report import RESULTS, read_sections, show, to_json, to_markdown
 from bench.scale import FULL, QUICK, Scale
 from bench.workshop import Workshop, open_workshop, raise_descriptor_limit
 
@@ -79,6 +79,14 @@ async def measure(names: list[str], scale: Scale, console: Console) -> tuple[Fac
     return facts, sections
 
 
+def with_earlier(folder: Path, sections: list[Section]) -> list[Section]:
+    """These, and what earlier runs found of the others: each benchmark is compared with itself alone."""
+    found = {section.name: section for section in (*read_sections(folder), *sections)}
+    for section in found.values():
+        section.what = section.what or BENCHES[section.name].what.format(scale=FULL)
+    return [found[name] for name in BENCHES if name in found]
+
+
 def write(folder: Path, facts: Facts, sections: list[Section]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plots = draw(folder, sections)
@@ -100,10 +108,9 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("\nStopped; nothing was left behind.")
         return 130
-    is_whole = not options.quick and not options.only
-    folder = options.out or (RESULTS if is_whole else None)
+    folder = options.out or (None if options.quick else RESULTS)
     if folder is not None:
-        write(folder, facts, sections)
+        write(folder, facts, sections if options.quick else with_earlier(folder, sections))
         console.print(f"\nTables and plots are in {folder}.")
     for verdict in ("missed", "unclear"):
         found = [f"{s.title}: {ratio.name}" for s in sections for ratio in s.ratios if ratio.verdict == verdict]

@@ -109,6 +109,7 @@ def to_json(facts: Facts, sections: Sequence[Section]) -> str:
             {
                 "name": section.name,
                 "title": section.title,
+                "what": section.what,
                 "skipped": section.skipped,
                 "readings": [_plain(reading) for reading in section.readings],
                 "ratios": [_plain(ratio) for ratio in section.ratios],
@@ -118,3 +119,25 @@ def to_json(facts: Facts, sections: Sequence[Section]) -> str:
         ],
     }
     return json.dumps(tree, indent=1) + "\n"
+
+
+def read_sections(folder: Path) -> list[Section]:
+    """What earlier runs have written there."""
+    try:
+        tree = json.loads((folder / "results.json").read_text())
+    except FileNotFoundError:
+        return []
+    return [
+        Section(
+            name=found["name"],
+            title=found["title"],
+            what=found.get("what", ""),
+            readings=[Reading(one["name"], one["unit"], tuple(one["rounds"])) for one in found["readings"]],
+            ratios=[
+                Ratio(one["name"], tuple(one["rounds"]), one.get("bound"), one.get("target")) for one in found["ratios"]
+            ],
+            notes=found["notes"],
+            skipped=found["skipped"],
+        )
+        for found in tree["sections"]
+    ]
