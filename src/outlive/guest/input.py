@@ -1,7 +1,8 @@
 """What the host types into a program: a stream in, a descriptor out. Used for stdin and for terminals.
 
 Invariant: every byte taken from a stream is written once and in order, and `taken` counts them from birth: a host that
-lost its connection asks how far it got and goes on from there.
+lost its connection asks how far it got and goes on from there. What is given up (`drop`) counts as taken and is never
+written.
 """
 
 import os
@@ -53,6 +54,18 @@ class Input:
         self.taken += len(data)
         self._pending += data
         self.flush()
+
+    def drop(self, upto: int) -> int:
+        """Give up what was not yet written, and what is still to come before `upto`. From which offset on that is."""
+        written = self.taken - len(self._pending)
+        dropped = len(self._pending)
+        self._pending.clear()
+        self.taken = max(self.taken, upto)
+        if self._stream is not None and dropped:
+            self._stream.consume(dropped)
+        if self.is_open:
+            self.flush()
+        return written
 
     def _take_end(self) -> None:
         if self._is_pipe:

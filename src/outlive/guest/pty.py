@@ -1,26 +1,25 @@
 """Terminals: a program on a PTY, its output with byte offsets from birth, the newest MiB of it kept.
 
 A terminal belongs to nobody: it lives without anyone attached, any number may attach, and each gets every byte from the
-offset it names or is told that there is a gap. Asked to open an id that is there, the guest gives that one. The exit
-code and the ring stay until the host closes the terminal.
+offset it names or is told that there is a gap. One of them may be its recorder, and from then on no byte is dropped
+that a recorder has not acknowledged: with a ring full of such bytes the PTY is not read, and the program waits. Asked
+to open an id that is there, the guest gives that one. The exit code and the ring stay until the host closes it.
 """
 
 import errno
-import fcntl
 import os
 import signal
-import struct
-import termios
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
 
+from outlive.guest.foreground import Foreground
 from outlive.guest.input import Input
 from outlive.guest.kept import Ring
 from outlive.guest.loop import Loop, Timer
 from outlive.guest.refusal import RefusalError
-from outlive.guest.spawn import Program, not_started
+from outlive.guest.spawn import Program
 from outlive.guest.stream import Stream
+from outlive.guest.tty import Size, set_size, start
 from outlive.guest.wire import Words
 
 TERMINAL_LIMIT = 64
@@ -33,16 +32,12 @@ _LOOK_AGAIN_S = 0.5
 _GRACE_S = 2.0
 
 
-class Size(NamedTuple):
-    columns: int
-    rows: int
-
-
 class Attachment:
-    """One reader of a terminal, at its own offset."""
+    """One reader of a terminal, at its own offset. Ends when it has all, once `is_over` says that no more comes."""
 
-    def __init__(self, ring: Ring, stream: Stream, offset: int) -> None:
+    def __init__(self, ring: Ring, stream: Stream, offset: int, is_over: Callable[[], bool]) -> None:
         self._ring = ring
+        self._is_over = is_over
         self.stream = stream
         self._sent = offset
         stream.on_room = self.push
@@ -53,10 +48,8 @@ class Attachment:
             return
         while self._sent < self._ring.end and (room := self.stream.room()):
             self._sent += self.stream.send(self._ring.read(self._sent, room))
-
-    @property
-    def is_level(self) -> bool:
-        return self._sent == self._ring.end
+        if self._sent == self._ring.end and self._is_over():
+            self.stream.end()
 
 
 class Terminal:
@@ -65,9 +58,11 @@ class Terminal:
         self._loop = loop
         self._ring = Ring(RING_SIZE)
         self._attachments: list[Attachment] = []
+        self._recorder: Attachment | None = None
         self.size = size
         self.output_at = loop.now()
-        self.pid, self._master = _start(program, size)
+        self.pid, self._master, lookout = start(program, size)
+        self.foreground = Foreground(loop, self._master, self.pid, lookout)
         self._input = Input(loop, self._master, is_pipe=False)
         self._input.on_wait = self._watch
         self._status: int | None = None
@@ -77,7 +72,7 @@ class Terminal:
         self.is_open = True  # the PTY is
         self._watch()
 
-    def describe(self) -> Words:
+    def describe(self, foreground: Words | None = None) -> Words:
         return {
             "terminal": self.id,
             "pid": self.pid,
@@ -88,37 +83,59 @@ class Terminal:
             "input": self._input.taken,
             "output_ago_s": max(0.0, self._loop.now() - self.output_at),
             "exit": self.exit,
+            "foreground": foreground,
         }
 
     # Operators
 
-    def attach(self, stream: Stream, offset: int | None) -> Words:
+    def attach(self, stream: Stream, offset: int | None, *, is_recorder: bool = False) -> Words:
         """From `offset`, or from now; says where it begins, and whether bytes before that are gone."""
         self._attachments = [known for known in self._attachments if not known.stream.is_gone]
-        if len(self._attachments) >= ATTACHMENT_LIMIT:
+        if not is_recorder and len(self._attachments) - (self._recorder in self._attachments) >= ATTACHMENT_LIMIT:
             raise RefusalError("exhausted", "too_many_attachments", f"{ATTACHMENT_LIMIT} are attached to {self.id!r}.")
         wanted = self._ring.end if offset is None else offset
         at = min(max(wanted, self._ring.start), self._ring.end)
-        self._attachments.append(Attachment(self._ring, stream, at))
+        attached = Attachment(self._ring, stream, at, lambda: self.exit is not None)
+        self._attachments.append(attached)
+        if is_recorder:
+            self._record(attached, at)
         self._loop.soon(self._push)
         return {"at": at, "is_gap": at > wanted}
+
+    def _record(self, recorder: Attachment, at: int) -> None:
+        """The newest wins. What it did not ask for is safe: it would not come back for less."""
+        if self._recorder is not None:
+            self._recorder.stream.reset()
+        self._recorder = recorder
+        self._ring.record_from(at)
+        self._go_on()
+
+    def acknowledge(self, offset: int) -> None:
+        self._ring.acknowledge(offset)
+        self._go_on()
 
     def attach_input(self, stream: Stream) -> int:
         return self._input.attach(stream)
 
+    def drop_input(self, upto: int) -> Words:
+        """Give up what was typed and not yet written to the PTY. `at`: nothing from there on was written."""
+        return {"at": self._input.drop(upto), "input": self._input.taken}
+
     def resize(self, size: Size) -> None:
         self.size = size
         if self.is_open:
-            _set_size(self._master, size)
+            set_size(self._master, size)
+            self.foreground.resized()
 
     def kill(self, number: int) -> None:
         """To what runs in the foreground."""
         if not self.is_open:
             raise RefusalError("conflict", "terminal_over", f"The program of {self.id!r} has exited.")
-        with suppress(OSError):
-            os.killpg(os.tcgetpgrp(self._master) or self.pid, number)
+        self.foreground.kill(number)
 
     def hang_up(self) -> None:
+        self._ring.record_no_more()  # nobody can acknowledge it any more
+        self._go_on()
         if self._status is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGHUP)
@@ -132,19 +149,33 @@ class Terminal:
 
     def _watch(self) -> None:
         if self.is_open:
+            read = self._read if self._ring.room else None
             write = self._input.flush if self._input.has_pending else None
-            self._loop.watch(self._master, read=self._read, write=write)
+            self._loop.watch(self._master, read=read, write=write)
+
+    def _go_on(self) -> None:
+        """There may be room again."""
+        if self.is_open and self._timer is None:
+            if self._status is None:
+                self._watch()
+            else:
+                self._drain()
 
     def _read(self) -> None:
         for _ in range(_READS_AT_ONCE):
             if not self._read_once():
                 break
+        if not self._ring.room:
+            self._watch()
         self._push()
 
     def _read_once(self) -> bool:
         """Whether there may be more."""
+        room = self._ring.room
+        if not room:
+            return False
         try:
-            data = os.read(self._master, _READ_SIZE)
+            data = os.read(self._master, min(_READ_SIZE, room))
         except BlockingIOError:
             return False
         except OSError as error:
@@ -170,8 +201,6 @@ class Terminal:
     def _push(self) -> None:
         for attachment in self._attachments:
             attachment.push()
-            if self.exit is not None and attachment.is_level:
-                attachment.stream.end()
         self._attachments = [
             known for known in self._attachments if not (known.stream.is_gone or known.stream.has_ended)
         ]
@@ -180,75 +209,41 @@ class Terminal:
         self._status = status
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
+        self._drain()
+
+    def _drain(self) -> None:
+        """Its last words; a recorder that has not come for those before keeps them waiting."""
         while self.is_open and self._read_once():
             pass
         if self.exit is None:
-            self._timer = self._loop.after(_DRAIN_S, self._finish)
+            self._watch()
+            if self._ring.room:
+                self._timer = self._loop.after(_DRAIN_S, self._drained)
         self._push()
+
+    def _drained(self) -> None:
+        self._timer = None
+        if self._ring.room:
+            self._finish()
 
     def _finish(self) -> None:
         if self.exit is not None or self._status is None:
             return
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         code = os.waitstatus_to_exitcode(self._status)
         self.exit = {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
         self._input.close()
         self.is_open = False
+        self.foreground.close()
         self._loop.forget(self._master)
         os.close(self._master)
         self._push()
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             waiter({"exit": self.exit, "end": self._ring.end})
-
-
-def _set_size(descriptor: int, size: Size) -> None:
-    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
-
-
-def _start(program: Program, size: Size) -> tuple[int, int]:
-    """Fork: a terminal needs its own code between fork and exec, and there are few of them."""
-    master, slave = os.openpty()
-    said, saying = os.pipe2(os.O_CLOEXEC)
-    try:
-        _set_size(slave, size)
-        if os.getuid() == 0:
-            os.fchown(slave, program.user.uid, program.user.gid)
-        pid = os.fork()
-        if pid == 0:
-            _become(program, slave, saying)
-        os.close(saying)
-        saying = -1
-        if code := os.read(said, 16):
-            os.waitpid(pid, 0)
-            raise not_started(program, OSError(int(code), os.strerror(int(code))))
-    except BaseException:
-        os.close(master)
-        raise
-    finally:
-        for descriptor in (slave, said, *([saying] if saying >= 0 else [])):
-            os.close(descriptor)
-    return pid, master
-
-
-def _become(program: Program, slave: int, saying: int) -> None:
-    """In the child: never returns."""
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        os.login_tty(slave)
-        if os.getuid() == 0:
-            os.setgroups(program.user.groups)
-            os.setresgid(program.user.gid, program.user.gid, program.user.gid)
-            os.setresuid(program.user.uid, program.user.uid, program.user.uid)
-        os.chdir(program.cwd)
-        os.execvpe(program.argv[0], list(program.argv), dict(program.env))  # noqa: S606  # what it is for
-    except OSError as error:
-        os.write(saying, str(error.errno or errno.EINVAL).encode())
-    finally:
-        os._exit(127)
 
 
 class Terminals:

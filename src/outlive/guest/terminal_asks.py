@@ -1,13 +1,15 @@
 """What the host may ask about terminals."""
 
 from collections.abc import Callable
+from functools import partial
 
 from outlive.guest import words as read
 from outlive.guest.link import Ask
 from outlive.guest.programs import Programs
-from outlive.guest.pty import Size, Terminals
+from outlive.guest.pty import Terminals
 from outlive.guest.refusal import RefusalError
 from outlive.guest.spawn import shell
+from outlive.guest.tty import Size
 from outlive.guest.wire import Words
 
 _MOST = 1000  # columns or rows
@@ -22,6 +24,8 @@ class TerminalAsks:
         return {
             "terminal_open": self._open,
             "terminal_attach": self._attach,
+            "terminal_ack": self._acknowledge,
+            "terminal_drop_input": self._drop_input,
             "terminal_wait": self._wait,
             "terminal_resize": self._resize,
             "terminal_signal": self._signal,
@@ -37,14 +41,25 @@ class TerminalAsks:
             argv = read.texts(ask.words, "argv") if ask.words.get("argv") is not None else [shell()]
             program = self._programs.make(argv, ask.words, {"TERM": "xterm-256color"})
             terminal = self._terminals.open(identity, program, _size(ask.words))
-        ask.answer({**terminal.describe(), "is_new": is_new})
+        found = terminal
+        found.foreground.look(lambda foreground: ask.answer({**found.describe(foreground), "is_new": is_new}))
 
     def _attach(self, ask: Ask) -> None:
         terminal = self._terminals.get(read.text(ask.words, "terminal"))
-        said: Words = terminal.attach(ask.streams["output"], read.maybe_whole(ask.words, "from"))
+        is_recorder = read.flag(ask.words, "recorder")
+        offset = read.maybe_whole(ask.words, "from")
+        said: Words = terminal.attach(ask.streams["output"], offset, is_recorder=is_recorder)
         if "input" in ask.streams:
             said["input_at"] = terminal.attach_input(ask.streams["input"])
         ask.answer(said)
+
+    def _acknowledge(self, ask: Ask) -> None:
+        self._terminals.get(read.text(ask.words, "terminal")).acknowledge(read.whole(ask.words, "offset"))
+        ask.answer({})
+
+    def _drop_input(self, ask: Ask) -> None:
+        terminal = self._terminals.get(read.text(ask.words, "terminal"))
+        ask.answer(terminal.drop_input(read.whole(ask.words, "upto", 0)))
 
     def _wait(self, ask: Ask) -> None:
         terminal = self._terminals.get(read.text(ask.words, "terminal"))
@@ -67,7 +82,19 @@ class TerminalAsks:
         ask.answer({})
 
     def _list(self, ask: Ask) -> None:
-        ask.answer({"terminals": [terminal.describe() for terminal in self._terminals.all()]})
+        """Answered when it is known of each what is in front of it."""
+        terminals = self._terminals.all()
+        seen: dict[str, Words | None] = {}
+
+        def see(identity: str, foreground: Words | None) -> None:
+            seen[identity] = foreground
+            if len(seen) == len(terminals):
+                ask.answer({"terminals": [terminal.describe(seen[terminal.id]) for terminal in terminals]})
+
+        if not terminals:
+            ask.answer({"terminals": []})
+        for terminal in terminals:
+            terminal.foreground.look(partial(see, terminal.id))
 
 
 def _size(words: Words) -> Size:

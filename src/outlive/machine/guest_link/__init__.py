@@ -3,8 +3,10 @@
 from outlive.machine.guest_link.door import SOCKET, GuestDoor, Welcome, open_door
 from outlive.machine.guest_link.facts import (
     Activity,
+    DroppedInput,
     FileFacts,
     FilePage,
+    ForegroundFacts,
     ProcessFacts,
     Quiesced,
     TerminalActivity,
@@ -21,9 +23,11 @@ __all__ = [
     "SOCKET",
     "Activity",
     "AttachedTerminal",
+    "DroppedInput",
     "FileContent",
     "FileFacts",
     "FilePage",
+    "ForegroundFacts",
     "Guest",
     "GuestDoor",
     "GuestFiles",

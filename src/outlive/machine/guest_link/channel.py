@@ -131,11 +131,7 @@ class Channel:
 
     # Out
 
-    async def send(self, frame: bytes) -> None:
-        await self._wait_for_room()
-        self.send_now(frame)
-
-    async def _wait_for_room(self) -> None:
+    async def wait_for_room(self) -> None:
         """While too much waits to go out. A guest that does not read is left after a deadline, so this ends."""
         while len(self._out) > _OUT_SIZE and self.away is None:
             if self._has_room.is_set():
@@ -173,7 +169,7 @@ class Channel:
 
     async def ask(self, verb: str, words: Words, streams: dict[str, GuestStream] | None = None) -> Asked:
         """Send a request. Its answer is awaited apart, so that several can be under way at once."""
-        await self._wait_for_room()
+        await self.wait_for_room()
         if len(self._asked) >= REQUEST_LIMIT:
             raise ExhaustedError("machine.guest_busy", f"{REQUEST_LIMIT} requests of this machine wait for an answer.")
         opened = streams or {}
@@ -190,6 +186,13 @@ class Channel:
         # Nothing may come between the table and the wire.
         self.send_now(frame)
         return asked
+
+    def tell(self, verb: str, words: Words) -> None:
+        """Ask, now, and drop the answer. For what is said again anyway: nothing is said to a guest that is busy."""
+        if self.away is None and len(self._asked) < REQUEST_LIMIT:
+            asked = Asked(self._next_id(), ())
+            self._asked[asked.id] = asked
+            self.send_now(encode_request(asked.id, {"do": verb, **words}))
 
     def withdraw(self, asked: Asked) -> None:
         """Nobody waits for the answer any more. It still comes, and is dropped then."""

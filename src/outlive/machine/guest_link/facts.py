@@ -52,6 +52,14 @@ class TerminalExit:
 
 
 @dataclass(frozen=True, slots=True)
+class ForegroundFacts:
+    """A job in front of a terminal that is not the terminal's own program."""
+
+    group: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class TerminalFacts:
     terminal: str
     pid: int
@@ -62,6 +70,13 @@ class TerminalFacts:
     input: int  # bytes typed since birth
     output_ago_s: float
     exit: TerminalExit | None
+    foreground: ForegroundFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedInput:
+    at: int  # of what was typed, nothing from here on was written to the PTY
+    input: int  # the counter: what is typed next begins here
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +167,24 @@ def read_terminal(words: Words) -> TerminalFacts:
         input=answers.count(words, "input"),
         output_ago_s=answers.seconds(words, "output_ago_s"),
         exit=read_terminal_exit(words),
+        foreground=_read_foreground(words),
     )
+
+
+def _read_foreground(words: Words) -> ForegroundFacts | None:
+    found = words.get("foreground")
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise WireError("a foreground that is none")
+    return ForegroundFacts(answers.count(found, "group"), answers.text(found, "name", 256))
+
+
+def read_dropped_input(words: Words) -> DroppedInput:
+    dropped = DroppedInput(answers.count(words, "at"), answers.count(words, "input"))
+    if dropped.at > dropped.input:
+        raise WireError("more written than typed")
+    return dropped
 
 
 def read_terminals(words: Words) -> list[TerminalFacts]:

@@ -11,7 +11,7 @@ from outlive.guest.wire import PAYLOAD_LIMIT, Kind, WireError, encode, encode_cr
 
 
 class Outlet(Protocol):
-    async def send(self, frame: bytes) -> None: ...
+    async def wait_for_room(self) -> None: ...
     def send_now(self, frame: bytes) -> None: ...
 
 
@@ -27,6 +27,7 @@ class GuestStream:
         self._changed = anyio.Event()
         self._is_cut = False  # the guest said RESET
         self._is_left = False  # we did
+        self.sent = 0  # bytes that are on their way, in order, whatever becomes of the caller
         self.lost: UnavailableError | None = None
         self.on_change: Callable[[], None] | None = None
 
@@ -79,6 +80,7 @@ class GuestStream:
         """Returns when all of it is on its way: waits for the guest's credit. `unavailable` if it wants no more."""
         view = memoryview(data)
         while view:
+            await self._outlet.wait_for_room()
             while not self._flow.may_send and self.lost is None and not self._is_cut:
                 await self._changed.wait()
             if self.lost is not None:
@@ -87,8 +89,10 @@ class GuestStream:
                 raise UnavailableError("machine.stream_closed", "The machine takes no more on this stream.")
             part = bytes(view[: min(self._flow.may_send, PAYLOAD_LIMIT)])
             view = view[len(part) :]
+            # Nothing is awaited from the check to the wire: a caller that is cut off has sent all of a part or nothing.
             self._flow.send(len(part))
-            await self._outlet.send(encode(Kind.DATA, self.id, part))
+            self.sent += len(part)
+            self._outlet.send_now(encode(Kind.DATA, self.id, part))
 
     def end(self) -> None:
         self._finish(Kind.END)

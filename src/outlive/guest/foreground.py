@@ -1,0 +1,171 @@
+"""Which process group is in front of a terminal, and signals to it.
+
+Linux says so to whoever holds the PTY. gVisor says so only inside the terminal's own session, and sends no SIGWINCH
+when the size changes. There a process stays behind in each session, the lookout: it looks and signals for the guest,
+and ends with the terminal. It is asked over a socket and answers later, so that the guest waits for nobody.
+"""
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from outlive.guest.loop import Loop, Timer
+from outlive.guest.wire import Words
+
+_LOOK = 0  # else: the number of a signal
+_NUMBER_SIZE = 4
+_LOOK_S = 1.0
+_WAITING_LIMIT = 64
+
+
+class Foreground:
+    """Of one terminal, whose own program is `pid`."""
+
+    def __init__(self, loop: Loop, master: int, pid: int, lookout: socket.socket | None) -> None:
+        self._loop = loop
+        self._master = master
+        self._pid = pid
+        self._lookout = lookout
+        self._came = bytearray()
+        self._waiting: list[Callable[[int], None]] = []
+        self._timer: Timer | None = None
+        if lookout is not None:
+            lookout.setblocking(False)
+            loop.watch(lookout.fileno(), read=self._read)
+
+    def look(self, then: Callable[[Words | None], None]) -> None:
+        """Calls `then`, now or soon: with the group in front, None if that is the terminal's own program."""
+        if self._lookout is None:
+            then(self._describe(_group_of(self._master)))
+        elif len(self._waiting) >= _WAITING_LIMIT or not self._ask(_LOOK):
+            then(None)
+        else:
+            self._waiting.append(lambda group: then(self._describe(group)))
+            self._timer = self._timer or self._loop.after(_LOOK_S, self._give_up)
+
+    def kill(self, number: int) -> None:
+        if self._lookout is not None:
+            self._ask(number)
+            return
+        with suppress(OSError):
+            os.killpg(_group_of(self._master) or self._pid, number)
+
+    def resized(self) -> None:
+        if self._lookout is not None:
+            self._ask(signal.SIGWINCH)
+
+    def close(self) -> None:
+        if self._lookout is not None:
+            self._loop.forget(self._lookout.fileno())
+            self._lookout.close()
+            self._lookout = None
+            self._give_up()
+
+    def _describe(self, group: int) -> Words | None:
+        if group in (0, self._pid):
+            return None
+        return {"group": group, "name": _name_of(group)}
+
+    def _ask(self, number: int) -> bool:
+        try:
+            return self._lookout is not None and self._lookout.send(bytes([number])) == 1
+        except OSError:
+            return False
+
+    def _read(self) -> None:
+        data = b""
+        if self._lookout is not None:
+            with suppress(OSError):
+                data = self._lookout.recv(4096)
+        if not data:
+            self.close()
+            return
+        self._came += data
+        while len(self._came) >= _NUMBER_SIZE and self._waiting:
+            group = int.from_bytes(self._came[:_NUMBER_SIZE])
+            del self._came[:_NUMBER_SIZE]
+            self._waiting.pop(0)(group)
+        if not self._waiting:
+            self._came.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then(0)
+
+
+def _group_of(descriptor: int) -> int:
+    """0 if there is none."""
+    try:
+        return max(0, os.tcgetpgrp(descriptor))
+    except OSError:
+        return 0
+
+
+def _name_of(group: int) -> str:
+    try:
+        with open(f"/proc/{group}/comm", "rb") as file:
+            return os.fsdecode(file.read(64)).strip()
+    except OSError:
+        return ""
+
+
+def is_blind(master: int) -> bool:
+    """Whether this kernel does not say which group is in front to whoever holds the PTY."""
+    try:
+        os.tcgetpgrp(master)
+    except OSError:
+        return True
+    return False
+
+
+# In the session
+
+
+def stay_in_session(asked: socket.socket) -> None:
+    """Leave a lookout behind. Its parent is nobody in the session: no shell has to know of it."""
+    name = os.ttyname(0)  # gVisor's /dev/tty will not do
+    between = os.fork()
+    if between == 0:
+        if os.fork() == 0:
+            _keep_lookout(asked, name)
+        os._exit(0)
+    os.waitpid(between, 0)
+
+
+def _keep_lookout(asked: socket.socket, name: str) -> None:
+    """Never returns. Holds nothing but its socket: neither the terminal nor anything of the guest."""
+    try:
+        os.setpgid(0, 0)
+        for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU, signal.SIGTTIN, signal.SIGTSTP):
+            signal.signal(ignored, signal.SIG_IGN)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) != asked.fileno():
+                with suppress(OSError):
+                    os.close(int(name))
+        while numbers := asked.recv(64):
+            for number in numbers:
+                _look_or_signal(asked, name, number)
+    finally:
+        os._exit(0)
+
+
+def _look_or_signal(asked: socket.socket, name: str, number: int) -> None:
+    group = 0
+    with suppress(OSError):
+        terminal = os.open(name, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            group = _group_of(terminal)
+        finally:
+            os.close(terminal)
+    if number == _LOOK:
+        asked.sendall(group.to_bytes(_NUMBER_SIZE))
+    elif group:
+        with suppress(OSError):
+            os.killpg(group, number)
