@@ -80,6 +80,9 @@ def read_running(run_path: Path) -> StackRecord | None:
 
 
 def remove_record(run_path: Path) -> None:
+    """The stack is over: nobody listens at its sockets any more, also not at those of what was killed."""
+    for socket in run_path.glob("*.sock*"):
+        socket.unlink(missing_ok=True)
     _path(run_path).unlink(missing_ok=True)
 
 

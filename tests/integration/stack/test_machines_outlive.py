@@ -52,6 +52,7 @@ def test_a_hibernated_machine_survives_the_death_of_everything(home: Home) -> No
     home.call("DELETE", f"/v1/machines/{machine['id']}")
     home.run("down")
     assert_nothing_left(home.path / "node", cgroup_name(home.path / "node"))
+    assert not [path for path in (home.path / "run").iterdir() if path.is_socket()]
 
 
 @pytest.mark.timeout(240)
