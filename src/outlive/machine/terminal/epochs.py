@@ -41,9 +41,9 @@ def wants_reservation(reserved_to: int, end: int) -> bool:
     return end > reserved_to - RESERVE_STEP // 2
 
 
-def reserve(terminal: Terminal, end: int) -> Terminal:
+def reserve(terminal: Terminal, end: int, *, step: int = RESERVE_STEP) -> Terminal:
     """What is up to `end` may be shown now, and a step more."""
-    return terminal.model_copy(update={"reserved_to": max(terminal.reserved_to, end + RESERVE_STEP)})
+    return terminal.model_copy(update={"reserved_to": max(terminal.reserved_to, end + step)})
 
 
 def settle(terminal: Terminal, end: int) -> Terminal:
@@ -53,57 +53,42 @@ def settle(terminal: Terminal, end: int) -> Terminal:
 
 
 # ── coming up ──
+#
+# The checkpoints of a machine lie on one line, since it always comes up from the newest: what a checkpoint remembers is
+# the beginning of what its machine remembers now. So of the epochs the newest that knows a byte is right about it.
 
 
 def decide_up(
-    terminal: Terminal,
-    guest_start: int,
-    guest_end: int,
-    generation: int,
-    *,
-    came_from: int | None = None,
-    now: datetime | None = None,
+    terminal: Terminal, guest_start: int, guest_end: int, generation: int, *, now: datetime | None = None
 ) -> tuple[Terminal, Seam | None]:
     """The record of a terminal whose guest holds the bytes from `guest_start` to `guest_end` after it came up as
-    `generation`, from a checkpoint made in the generation `came_from`. Again for the same generation: the same.
+    `generation`. Asked again for the same generation, at any time: the same.
 
     Whatever is not in the recording goes on after the seam, so that no byte is missing that is still there: the
     anchor is where the guest has the offset `seam.start`, and the screen before it is that of the recording up to
     there."""
-    if generation <= terminal.epoch.generation:
+    epoch = terminal.epoch
+    if generation <= epoch.generation:
         return terminal, next((seam for seam in terminal.seams if seam.generation == generation), None)
-    epoch = _epoch_of(terminal, came_from, guest_end)
     end = epoch.base + guest_end - epoch.anchor
-    is_newest = (epoch.base, epoch.anchor) == (terminal.epoch.base, terminal.epoch.anchor)
-    if is_newest and end >= terminal.reserved_to:
-        goes_on = terminal.epoch.model_copy(update={"generation": generation})
-        return _changed(terminal, now, epoch=goes_on), None
-    start = end
-    if is_newest:
-        recorded = max(terminal.recorded_to, epoch.base)
-        held = epoch.base + guest_start - epoch.anchor
-        start = min(max(recorded, held), end)
+    if end >= terminal.reserved_to:
+        return _changed(terminal, now, epoch=epoch.model_copy(update={"generation": generation})), None
+    held = epoch.base + guest_start - epoch.anchor
+    # A guest that says less than can be true is taken to stand where its epoch began.
+    start = max(min(max(terminal.recorded_to, held), end), epoch.base)
     seam = Seam(start=start, at=terminal.reserved_to, generation=generation)
-    anchor = epoch.anchor + start - epoch.base
-    begun = Epoch(generation=generation, base=seam.at, anchor=anchor)
+    begun = Epoch(generation=generation, base=seam.at, anchor=min(epoch.anchor + start - epoch.base, guest_end))
     seams = (*terminal.seams, seam)[-SEAM_LIMIT:]
     return _changed(terminal, now, epoch=begun, seams=seams), seam
 
 
 def forked(
-    parent: Terminal,
-    *,
-    terminal: TerminalId,
-    machine: MachineId,
-    guest_end: int,
-    generation: int,
-    came_from: int | None = None,
-    now: datetime,
+    parent: Terminal, *, terminal: TerminalId, machine: MachineId, guest_end: int, generation: int, now: datetime
 ) -> Terminal:
-    """The record of the same terminal in a fork that came up as `generation` from a checkpoint of the parent's
-    generation `came_from`. Its offsets go on where the parent's were then: what is older is read from the parent."""
-    epoch = _epoch_of(parent, came_from, guest_end)
-    end = epoch.base + guest_end - epoch.anchor
+    """The record of the same terminal in a fork that came up as `generation` from a checkpoint of the parent. Its
+    offsets go on where the parent's were then: what is older is read from the parent's recording."""
+    epoch = next((epoch for epoch in _epochs(parent) if epoch.anchor <= guest_end), Epoch(anchor=guest_end))
+    end = to_offset(epoch, guest_end)
     return Terminal(
         id=terminal,
         machine=machine,
@@ -122,26 +107,15 @@ def forked(
     )
 
 
-def _epoch_of(terminal: Terminal, came_from: int | None, guest_end: int) -> Epoch:
-    """The one by which a checkpoint of that generation is to be read. Not known: the newest that can be."""
-    found = terminal.epoch
-    for epoch, begun in _epochs(terminal):
-        found = epoch
-        if begun <= came_from if came_from is not None else epoch.anchor <= guest_end:
-            break
-    # A guest that says less than can be true is read as if it stood at the beginning of its epoch.
-    return found if guest_end >= found.anchor else found.model_copy(update={"anchor": guest_end})
-
-
-def _epochs(terminal: Terminal) -> Iterator[tuple[Epoch, int]]:
-    """Those that the record still tells of, newest first, each with the generation that began it."""
+def _epochs(terminal: Terminal) -> Iterator[Epoch]:
+    """Those that the record still tells of, newest first."""
     epoch = terminal.epoch
-    for seam, before in zip(reversed(terminal.seams), (*reversed(terminal.seams[:-1]), None), strict=True):
-        yield epoch, seam.generation
-        shift = seam.start - epoch.anchor  # of the one that the seam has ended
-        base = before.at if before is not None else 0
+    yield epoch
+    bases = [0, *(seam.at for seam in terminal.seams)]
+    for seam, base in zip(reversed(terminal.seams), bases[-2::-1], strict=True):
+        shift = seam.start - epoch.anchor  # from the guest's numbers to offsets, before this seam
         epoch = Epoch(generation=seam.generation - 1, base=base, anchor=base - shift)
-    yield epoch, 0
+        yield epoch
 
 
 def _changed(terminal: Terminal, now: datetime | None, **fields: object) -> Terminal:
