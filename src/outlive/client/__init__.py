@@ -6,6 +6,7 @@ for event in conversation.follow():
     print(event)
 """
 
+from outlive.client.attaching import Attachment
 from outlive.client.client import AsyncClient
 from outlive.client.conversations import AsyncConversation, AsyncConversations
 from outlive.client.endpoint import Endpoint, find_endpoint
@@ -16,6 +17,9 @@ from outlive.client.machines import AsyncMachine, AsyncMachines
 from outlive.client.principals import AsyncPrincipals, PrincipalFacts, Principals
 from outlive.client.sync import Client, Conversation, Conversations
 from outlive.client.sync_machines import Machine, Machines
+from outlive.client.sync_terminals import SyncAttachment, Terminals
+from outlive.client.terminal_wire import TerminalExit, TerminalFacts, TerminalFrame, TerminalOutput, TerminalStatus
+from outlive.client.terminals import AsyncTerminals
 from outlive.client.view import View
 from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
 
@@ -27,6 +31,8 @@ __all__ = [
     "AsyncMachine",
     "AsyncMachines",
     "AsyncPrincipals",
+    "AsyncTerminals",
+    "Attachment",
     "Client",
     "Conversation",
     "ConversationFacts",
@@ -45,6 +51,13 @@ __all__ = [
     "PrincipalFacts",
     "Principals",
     "Sent",
+    "SyncAttachment",
+    "TerminalExit",
+    "TerminalFacts",
+    "TerminalFrame",
+    "TerminalOutput",
+    "TerminalStatus",
+    "Terminals",
     "Transcript",
     "View",
     "find_endpoint",

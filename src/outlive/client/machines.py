@@ -23,6 +23,7 @@ from outlive.client.machine_wire import (
     result_of,
     told_by,
 )
+from outlive.client.terminals import AsyncMachineTerminals, AsyncTerminals
 from outlive.client.transport import Backoff, Translated, Transport, may_heal
 from outlive.client.wire import garbled, items_of
 
@@ -77,6 +78,7 @@ class AsyncMachine(MachineShown):
         super().__init__(facts)
         self._transport = transport
         self._path = f"/machines/{checked_machine(facts.id)}"
+        self.terminals = AsyncMachineTerminals(AsyncTerminals(transport), facts.id)
 
     # ── its life ──
 
@@ -219,8 +221,8 @@ class AsyncMachine(MachineShown):
         await self._transport.call("POST", f"{self._path}/effects/{effect_id}/signal", {"signal": number})
 
     async def write_stdin(self, effect_id: str, text: str, *, end: bool = False, offset: int | None = None) -> int:
-        """Type into a command that runs in the background. Returns how many bytes of stdin it was given since its start:
-        with that as the next `offset` nothing is typed twice, whatever dies meanwhile."""
+        """Type into a command that runs in the background. Returns how many bytes of stdin it was given since its
+        start: with that as the next `offset` nothing is typed twice, whatever dies meanwhile."""
         body = {"text": text, "end": end, **({} if offset is None else {"offset": offset})}
         answer = await self._transport.call("POST", f"{self._path}/effects/{effect_id}/stdin", body)
         return int(answer["offset"])

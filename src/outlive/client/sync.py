@@ -16,6 +16,7 @@ from outlive.client.following import SILENCE_S, Following, OnLost
 from outlive.client.loop import Loop
 from outlive.client.principals import Principals
 from outlive.client.sync_machines import Machine, Machines
+from outlive.client.sync_terminals import Terminals
 from outlive.client.transport import DEADLINE_S, PATIENCE_S
 from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
 
@@ -158,6 +159,7 @@ class Client:
         self.machines = Machines(self._loop, self._twin.machines)
         self.environments = Environments(self._loop, self._twin.environments)
         self.principals = Principals(self._loop, self._twin.principals)
+        self.terminals = Terminals(self._loop, self._twin.terminals)
 
     @property
     def url(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Self
 from outlive.client.loop import Loop
 from outlive.client.machine_wire import ExecResult, FileFacts, MachineFacts, Piece
 from outlive.client.machines import LIST_LIMIT, AsyncMachine, AsyncMachines, MachineShown
+from outlive.client.sync_terminals import MachineTerminals
 
 
 class Machine(MachineShown):
@@ -13,6 +14,7 @@ class Machine(MachineShown):
         super().__init__(twin.facts)
         self._loop = loop
         self._twin = twin
+        self.terminals = MachineTerminals(loop, twin.terminals)
 
     @property
     def facts(self) -> MachineFacts:

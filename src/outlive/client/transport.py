@@ -73,6 +73,11 @@ class Transport:
     def url(self) -> str:
         return self._endpoint.url
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """As it was found last; `look_again` may find another one."""
+        return self._endpoint
+
     async def aclose(self) -> None:
         await self._http.aclose()
 
@@ -200,8 +205,8 @@ class Translated:
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         match error:
-            case httpx.ConnectError() if (fault := _tls_fault(error)) is not None:
-                raise UnavailableError(UNTRUSTED, _say_tls(self._url, fault)) from error
+            case httpx.ConnectError() if (fault := tls_fault(error)) is not None:
+                raise UnavailableError(UNTRUSTED, say_tls(self._url, fault)) from error
             case httpx.ConnectError() | httpx.ConnectTimeout():
                 raise UnavailableError(
                     "api.unreachable", f"Nobody answers at {self._url}. Is the stack up? Run `outlive up`."
@@ -216,7 +221,7 @@ class Translated:
                 raise BrokenError("api.garbled", f"The answer of {self._url} makes no sense: {error}") from error
 
 
-def _tls_fault(error: BaseException) -> ssl.SSLError | None:
+def tls_fault(error: BaseException) -> ssl.SSLError | None:
     """What TLS had against the connection, if that is why there is none."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
@@ -224,7 +229,7 @@ def _tls_fault(error: BaseException) -> ssl.SSLError | None:
     return cause
 
 
-def _say_tls(url: str, fault: ssl.SSLError) -> str:
+def say_tls(url: str, fault: ssl.SSLError) -> str:
     if not isinstance(fault, ssl.SSLCertVerificationError):
         return f"{url} answers, but no TLS connection comes about ({fault.reason}). Does it speak HTTPS at all?"
     return (
