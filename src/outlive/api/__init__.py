@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from outlive.api.errors import HEADERS_LIMIT, HEADERS_TOO_LARGE, HEADERS_TOO_SLOW, UNREADABLE
-from outlive.api.parts import FOLLOWERS_LIMIT, ApiParts, MachineParts
+from outlive.api.parts import FOLLOWERS_LIMIT, ApiParts, MachineParts, TerminalParts
 from outlive.api.raw import RawStream
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ __all__ = [
     "ApiParts",
     "MachineParts",
     "RawStream",
+    "TerminalParts",
     "create_app",
 ]
 

@@ -36,6 +36,7 @@ from outlive.api.routes import (
     messages,
     principals,
     terminal_attach,
+    terminal_history,
     terminals,
 )
 from outlive.base import OutliveError
@@ -54,6 +55,7 @@ _ROUTES = (
     principals,
     terminals,
     terminal_attach,
+    terminal_history,
 )
 
 

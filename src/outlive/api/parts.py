@@ -17,7 +17,9 @@ from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import Records
 from outlive.machine.terminal.door import TerminalDoor
+from outlive.machine.terminal.recording import Recordings
 from outlive.machine.terminal.records import TerminalRecords
+from outlive.machine.terminal.screen import Screens
 
 FOLLOWERS_LIMIT = 10_000
 
@@ -30,6 +32,8 @@ class TerminalParts:
 
     records: TerminalRecords
     door: TerminalDoor
+    recordings: Recordings
+    screens: Screens
 
 
 @dataclass(frozen=True, slots=True)

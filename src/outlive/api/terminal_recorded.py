@@ -1,7 +1,12 @@
-"""An attachment to a terminal that has ended: what is left of its recording, then how it ended."""
+"""Terminals as their recordings have them: an attachment to one that has ended, and the screen at its newest offset.
+
+No machine is needed for it, and none is woken.
+"""
+
+from collections.abc import AsyncIterator
 
 from outlive.api.parts import TerminalParts
-from outlive.machine.terminal.door import FrameStream
+from outlive.machine.caller import closing
 from outlive.machine.terminal.frames import (
     Channel,
     Frame,
@@ -9,27 +14,65 @@ from outlive.machine.terminal.frames import (
     final_failure,
     status_attached,
     status_exit,
+    status_gap,
+    status_offset,
+    status_seam,
 )
-from outlive.machine.terminal.status import Terminal
+from outlive.machine.terminal.journal import Output, Resize, Snapshot
+from outlive.machine.terminal.recording import Gap, Piece
+from outlive.machine.terminal.screen import Screen
+from outlive.machine.terminal.status import Seam, Terminal
+
+_PIECE = 256 * 1024
 
 
-class RecordedStream(FrameStream):
-    """Takes nothing that is typed."""
+class RecordedStream:
+    """A `FrameStream`: what is left of the recording, then how it ended. Takes nothing that is typed."""
 
     def __init__(self, terminals: TerminalParts, terminal: Terminal, offset: int | None) -> None:
-        self._waiting = [
-            Frame(Channel.STATUS, status_attached(terminal, terminal.recorded_to if offset is None else offset)),
-            *end_of(terminal),
-        ]
+        self._frames = _frames(terminals, terminal, offset)
 
     async def send(self, channel: Channel, payload: bytes) -> None:
         pass
 
     async def receive(self) -> tuple[Channel, bytes] | None:
-        return self._waiting.pop(0) if self._waiting else None
+        return await anext(self._frames, None)
 
     async def aclose(self) -> None:
-        pass
+        async with closing(self._frames):
+            pass
+
+
+async def _frames(terminals: TerminalParts, terminal: Terminal, offset: int | None) -> AsyncIterator[Frame]:
+    if offset is None:
+        offset = terminal.recorded_to
+        screen = await screen_of(terminals, terminal)
+        try:
+            drawing = screen.draw()
+        finally:
+            screen.close()
+        yield Frame(Channel.STATUS, status_attached(terminal, offset, is_screen=True))
+        for at in range(0, len(drawing), _PIECE):
+            yield Frame(Channel.OUTPUT, drawing[at : at + _PIECE])
+        yield Frame(Channel.STATUS, status_offset(offset))
+    else:
+        yield Frame(Channel.STATUS, status_attached(terminal, offset))
+        async with closing(terminals.recordings.read_output(terminal, offset)) as pieces:
+            async for piece in pieces:
+                for frame in _told(terminal, piece):
+                    yield frame
+    for frame in end_of(terminal):
+        yield frame
+
+
+def _told(terminal: Terminal, piece: Piece | Gap) -> list[Frame]:
+    if isinstance(piece, Piece):
+        return [Frame(Channel.OUTPUT, piece.data)]
+    told = status_gap(piece.start, piece.end)
+    if piece.is_rolled_back:
+        generation = next((seam.generation for seam in terminal.seams if seam.at == piece.end), 0)
+        told = status_seam(Seam(start=piece.start, at=piece.end, generation=generation))
+    return [Frame(Channel.STATUS, told), Frame(Channel.STATUS, status_offset(piece.end))]
 
 
 def end_of(terminal: Terminal) -> list[Frame]:
@@ -40,3 +83,21 @@ def end_of(terminal: Terminal) -> list[Frame]:
         message = terminal.reason or f"The terminal is {terminal.state}."
         final = final_failure(f"terminal.{terminal.state}", message, terminal=terminal.id)
     return [Frame(Channel.STATUS, status_exit(terminal.exit_code, terminal.signal)), Frame(Channel.FINAL, final)]
+
+
+async def screen_of(terminals: TerminalParts, terminal: Terminal) -> Screen:
+    """The screen at the end of what was recorded. Whoever asks closes it."""
+    found = await terminals.recordings.read_screen(terminal, terminal.recorded_to)
+    first = next((each for each in found if not isinstance(each, Output)), None)
+    cols, rows = (first.cols, first.rows) if isinstance(first, Snapshot) else (terminal.cols, terminal.rows)
+    screen = terminals.screens.new(cols, rows)
+    for each in found:
+        match each:
+            case Snapshot():
+                screen.resize(each.cols, each.rows)
+                screen.feed(each.drawing)
+            case Resize():
+                screen.resize(each.cols, each.rows)
+            case Output():
+                screen.feed(each.data)
+    return screen

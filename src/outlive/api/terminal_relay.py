@@ -155,7 +155,11 @@ class TerminalRelay:
         while True:
             try:
                 frame = await node.receive()
-            except (OutliveError, *_GONE):
+            except OutliveError as error:
+                if not is_passing(error):
+                    self.finish(FAILED, error.code)
+                return
+            except _GONE:
                 return
             if frame is None:
                 return

@@ -32,6 +32,7 @@ from outlive.machine import lifecycle
 from outlive.machine.door import ExecRequest, FileEntry, FileKind, Output, ProcessEntry, digest_of
 from outlive.machine.records import Records
 from outlive.machine.status import Checkpoint, Effect, Machine, Node
+from outlive.testing.local_terminals import LocalTerminals
 
 _PIECE = 64 * 1024
 _STEPS = 10
@@ -49,6 +50,7 @@ class LocalMachines:
         self._settling = anyio.Lock()
         self._running: dict[EffectId, subprocess.Popen[bytes]] = {}
         self._typed: dict[EffectId, int] = {}
+        self.terminals: LocalTerminals | None = None  # of these machines: they sleep and wake with them
 
     async def renew(self) -> None:
         now = self._clock.now()
@@ -79,6 +81,8 @@ class LocalMachines:
                 begun = await change(record.id, lambda machine: lifecycle.begin_up(machine, node, now))
                 (self.folder(record.id) / "workspace").mkdir(parents=True, exist_ok=True)
                 generation = begun.generation
+                if self.terminals is not None:
+                    await self.terminals.wake(record.id)
                 await change(
                     record.id,
                     lambda m: lifecycle.end_up(m, node, generation, now, base_key="local", is_cold=False),
@@ -110,6 +114,8 @@ class LocalMachines:
             record.id, lambda m: lifecycle.end_checkpoint(m, node, generation, made, now, has_memory=False)
         )
         if is_last:
+            if self.terminals is not None:
+                await self.terminals.sleep(record.id)
             await self._records.machines.change(
                 record.id, lambda m: lifecycle.end_hibernate(m, node, generation, made, now)
             )

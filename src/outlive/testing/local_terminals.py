@@ -17,10 +17,38 @@ from outlive.machine.door import Output
 from outlive.machine.records import MachineRecords
 from outlive.machine.status import Effect
 from outlive.machine.terminal.door import Act, AttachTerminal, OpenTerminal, RunInTerminal, TerminalView
+from outlive.machine.terminal.frames import FrameDecoder, encode
 from outlive.machine.terminal.records import TerminalRecords
 from outlive.machine.terminal.screen import Screens
 from outlive.machine.terminal.status import Operator, Terminal
 from outlive.testing.local_pty import LocalStream, LocalTerminal, Upload
+
+
+class LocalAttachment:
+    """Frames of an attachment, over a connection."""
+
+    def __init__(self, frames: LocalStream) -> None:
+        self._frames = frames
+
+    async def run(self, stream: anyio.abc.ByteStream) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hear, stream, group.cancel_scope)
+            try:
+                while (frame := await self._frames.receive()) is not None:
+                    await stream.send(encode(*frame))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass
+            group.cancel_scope.cancel()
+
+    async def _hear(self, stream: anyio.abc.ByteStream, scope: anyio.CancelScope) -> None:
+        decoder = FrameDecoder()
+        try:
+            async for data in stream:
+                for frame in decoder.feed(data):
+                    await self._frames.send(*frame)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+        scope.cancel()
 
 
 class LocalTerminals:
@@ -86,6 +114,17 @@ class LocalTerminals:
         self, machine: MachineId, generation: int, terminal: TerminalId, request: AttachTerminal
     ) -> LocalStream:
         return await (await self._find(machine, generation, terminal)).attach(request)
+
+    @asynccontextmanager
+    async def attached(
+        self, machine: MachineId, generation: int, terminal: TerminalId, request: AttachTerminal
+    ) -> AsyncIterator["LocalAttachment"]:
+        """As `attach`, for a connection that is here already."""
+        stream = await self.attach(machine, generation, terminal, request)
+        try:
+            yield LocalAttachment(stream)
+        finally:
+            await stream.aclose()
 
     async def flush(self, machine: MachineId, generation: int, terminal: TerminalId) -> Terminal:
         return await (await self._find(machine, generation, terminal)).flush()

@@ -8,9 +8,11 @@ from typing import Any
 
 from integration.api.stack import Api, open_parts, serve
 from integration.node.local import LocalNode, open_local_node
-from outlive.api import ApiParts, MachineParts
+from outlive.api import ApiParts, MachineParts, TerminalParts
+from outlive.machine.backends.screens.ghostty import GhosttyScreens
 from outlive.machine.caller import MachineCaller
 from outlive.machine.environments import Environments
+from outlive.machine.terminal.recording import Recordings
 from outlive.storage.objects import open_objects
 from outlive.storage.sqlite import open_sqlite
 
@@ -67,4 +69,7 @@ def machine_parts(node: LocalNode, parts: ApiParts, home: Path) -> MachineParts:
     caller = MachineCaller(node.keeper, node.records.effects, node.door, parts.clock)
     objects = open_objects(str(home / "objects"))
     environments = Environments(node.records.environments, node.keeper, Unbuilt(), objects.get, parts.clock)
-    return MachineParts(node.keeper, caller, node.records, environments, objects.get)
+    terminals = TerminalParts(
+        node.records.terminals, node.terminal_door, Recordings(objects, node.records.terminals), GhosttyScreens()
+    )
+    return MachineParts(node.keeper, caller, node.records, environments, objects.get, terminals)
