@@ -181,17 +181,21 @@ def _encode_body(record: Record) -> tuple[int, bytes]:
         case Output():
             return _OUTPUT, record.data
         case Input():
-            who = _described({"operator": record.operator, "effect_id": record.effect_id})
+            who = _described({"operator": _actor(record.operator), "effect_id": record.effect_id})
             return _INPUT, _NUMBER.pack(record.input_offset) + who + record.data
         case Resize():
-            return _RESIZE, _SIZE.pack(record.cols, record.rows) + _described({"operator": record.operator})
+            return _RESIZE, _SIZE.pack(record.cols, record.rows) + _described({"operator": _actor(record.operator)})
         case Leased():
             lease = record.lease.model_dump(mode="json") if record.lease else None
-            return _LEASED, _described({"lease": lease, "by": record.by, "how": record.how})
+            return _LEASED, _described({"lease": lease, "by": _actor(record.by), "how": record.how})
         case Mark():
             return _MARK, _described({"kind": record.kind, "value": record.value})
         case Snapshot():
             return _SNAPSHOT, _SIZE.pack(record.cols, record.rows) + record.drawing
+
+
+def _actor(actor: Actor | None) -> dict[str, str] | None:
+    return None if actor is None else {"id": actor.id, "name": actor.name, "kind": actor.kind}
 
 
 def _described(facts: dict[str, object]) -> bytes:
