@@ -1,7 +1,7 @@
 """Screen models by libghostty, the core of the Ghostty terminal, through pyghostty.
 
-Invariant: the library answers nobody. It has no place to write to: its replies are dropped where they are made, and none
-of its doors to the host (clipboard, notifications, files of images) is open.
+Invariant: the library answers nobody. It has no place to write to: its replies are dropped where they are made, and
+none of its doors to the host (clipboard, notifications, files of images) is open.
 """
 
 import re
@@ -11,15 +11,19 @@ from pyghostty import Terminal, ffi, lib
 from pyghostty.core import check
 
 from outlive.machine.backends.screens import ghostty_state as state
+from outlive.machine.backends.screens.overlong import PENDING_LIMIT, PIECE, skip_overlong
 from outlive.machine.backends.screens.picture import Pen, Picture, Row, Side, draw
 from outlive.machine.terminal.screen import Place
 
 SCROLLBACK_LINES = 1_000
-PENDING_LIMIT = 64 * 1024
-_PIECE = 32 * 1024  # less than PENDING_LIMIT: how a sequence began is seen before it is forgotten
+_NO_CONTROLS = dict.fromkeys((*range(0x0A), *range(0x0B, 0x20), *range(0x7F, 0xA0)), "\ufffd")
 _CANCEL = b"\x18"
-_ENDS_OF_STRING = re.compile(rb"[\x18\x1a\x1b]")
-_ENDS = {b"\x1b]": re.compile(rb"[\x07\x18\x1a\x1b]"), b"\x1b[": re.compile(rb"[\x18\x1a\x1b\x40-\x7e]")}
+# Marks of prompts and commands. The library would act on them: take a prompt away when the size changes, for the shell
+# to print it again. No other terminal does, so it is told of a sequence that does nothing in their place.
+_MARK = re.compile(rb"\x1b\]133;[^\x07\x18\x1a\x1b]{0,4096}(?:\x07|\x1b\\)")
+_MARK_BEGUN = re.compile(rb"\x1b(?:\](?:1(?:3(?:3(?:;[^\x07\x18\x1a\x1b]{0,4096}\x1b?)?)?)?)?)?\Z")
+_NOTHING = b"\x1b\\"
+_MARK_LIMIT = 4096 + 8
 _EXACT_LINES = 16  # of what scrolled out: read cell by cell, to find where a line begins
 _IDLE_BYTES = 64 * 1024
 _CELL_BYTES = 8
@@ -41,6 +45,7 @@ class GhosttyScreen:
         self._decode = decode
         self._terminal = Terminal(cols, rows, SCROLLBACK_LINES)
         self._begun = b""  # how the sequence that is not complete begins
+        self._held = b""  # what may become a mark
         self._is_skipping = False  # it has grown over the limit: what is left of it is thrown away
         self._set("CONTINUATION_MAX_BYTES", "size_t", PENDING_LIMIT)
         self._set("KITTY_IMAGE_STORAGE_LIMIT", "uint64_t", 0)
@@ -71,13 +76,19 @@ class GhosttyScreen:
         return _IDLE_BYTES + state.get(self._handle, "TOTAL_ROWS", "size_t") * self.cols * _CELL_BYTES
 
     def feed(self, data: bytes) -> None:
+        data = _MARK.sub(lambda _: _NOTHING, self._held + data)
+        begun = _MARK_BEGUN.search(data, max(0, len(data) - _MARK_LIMIT))
+        self._held = begun[0] if begun else b""
+        data = data.removesuffix(self._held)
         start = 0
         while start < len(data):
             if self._is_skipping:
-                start = self._skip(data, start)
+                after = skip_overlong(self._begun, data, start)
+                self._is_skipping = after is None
+                start = len(data) if after is None else after
                 continue
-            state.write(self._handle, data[start : start + _PIECE])
-            start += _PIECE
+            state.write(self._handle, data[start : start + PIECE])
+            start += PIECE
             if not state.get(self._handle, "VT_GROUND", "bool"):
                 self._look_at_pending()
         if self._terminal.size != (self.cols, self.rows):  # a program asked for 132 columns; the PTY has its own
@@ -91,21 +102,13 @@ class GhosttyScreen:
         else:
             self._begun = pending[:2]
 
-    def _skip(self, data: bytes, start: int) -> int:
-        """Where what follows the sequence begins. No engine makes anything of one as long as that."""
-        end = _ENDS.get(self._begun, _ENDS_OF_STRING).search(data, start)
-        self._is_skipping = end is None
-        if end is None:
-            return len(data)
-        return end.start() if end[0] == b"\x1b" else end.end()
-
     def resize(self, cols: int, rows: int) -> None:
         self.cols, self.rows = cols, rows
         self._terminal.resize(cols, rows)
 
     def text(self) -> str:
         lines = [line.rstrip(" ") for line in self._terminal.text().split("\n")]
-        return "\n".join(lines).rstrip("\n")
+        return "\n".join(lines).rstrip("\n").translate(_NO_CONTROLS)
 
     def draw(self) -> bytes:
         return draw(self._picture())
@@ -128,11 +131,13 @@ class GhosttyScreen:
             state.tabs(handle),
             [sequence for mode, sequence in state.modes(handle).items() if sequence != fresh[mode]],
             self.title,
-            self._begun if self._is_skipping else state.pending(handle) or b"",
+            state.mode(handle, 2027),
+            state.mode(handle, 4, is_ansi=True),
+            (self._begun if self._is_skipping else state.pending(handle) or b"") + self._held,
         )
 
     def _sides(self) -> tuple[Side, Side | None]:
-        """What cannot be asked for is tried on a copy: where the saved cursor is, what is behind the alternate screen."""
+        """What cannot be asked for is tried on a copy: where the saved cursor is, what the alternate screen covers."""
         is_alternate = self.is_alternate
         seen = self._side(self._handle)
         with state.copied(self._handle, is_whole=is_alternate) as copy:

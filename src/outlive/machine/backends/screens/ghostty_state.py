@@ -14,12 +14,11 @@ from pyghostty.core import check, init_sized
 
 from outlive.machine.backends.screens.picture import PLAIN, Cell, Margins, Pen, Row
 
-# Modes that a drawing carries over, with the sequences that set and reset them. Left out are those that the drawing sets
-# by itself (6, 25 of the margins' 69, the alternate screen's), that change the size (3), that answer when set (2048), and
-# the hold of a frame (2026), which ends by itself.
+# Modes that a drawing carries over. Left out are those that it sets by itself (4, 6, 69, 2027, the alternate screen's),
+# that change the size (3) or answer when set (2048), and the hold of a frame (2026), which ends by itself.
 _DEC_MODES = (1, 5, 7, 8, 9, 12, 25, 40, 45, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016)
-_DEC_MODES += (1035, 1036, 1039, 1045, 2004, 2027, 2031)
-_ANSI_MODES = (2, 4, 12, 20)
+_DEC_MODES += (1035, 1036, 1039, 1045, 2004, 2031)
+_ANSI_MODES = (2, 12, 20)
 _ALTERNATE_MODES = (1049, 1047, 47)
 
 _CELL_TEXT, _CELL_GRAPHEME, _CELL_PALETTE, _CELL_RGB = range(4)
@@ -27,6 +26,7 @@ _WIDTHS = (1, 2, 0, 1)  # narrow, wide, what a wide one covers, the last column 
 _ATTRIBUTES = (("bold", "1"), ("faint", "2"), ("italic", "3"), ("blink", "5"), ("inverse", "7"))
 _ATTRIBUTES += (("invisible", "8"), ("strikethrough", "9"), ("overline", "53"))
 _ROWS = re.compile(r"\x1b\[(\d+);(\d+)r")
+_USUAL_CHARSETS = re.compile(r"\x1b[()*+]B")
 _COLS = re.compile(r"\x1b\[(\d+);(\d+)s")
 
 Handle = Any  # GhosttyTerminal
@@ -52,7 +52,11 @@ def _decoded(raw: int) -> Decoded:
     elif tag == _CELL_RGB:
         rgb = of("COLOR_RGB", "GhosttyColorRgb")
         sgr = f"\x1b[0;48;2;{rgb.r};{rgb.g};{rgb.b}m"
-    cell = Cell(_shown(codepoint) if codepoint else "", sgr, _WIDTHS[of("WIDE", "GhosttyCellWide")])
+    width = _WIDTHS[of("WIDE", "GhosttyCellWide")]
+    text = _shown(codepoint) if codepoint else ""
+    if text == " ":
+        text = " " * width  # what a charset has no character for is a blank, wide if it was
+    cell = Cell(text, sgr, width)
     return Decoded(cell, of("STYLE_ID", "GhosttyStyleId"), tag == _CELL_GRAPHEME)
 
 
@@ -247,8 +251,8 @@ def pen(handle: Handle) -> Pen:
         get(handle, "CURSOR_X", "uint16_t"),
         is_past_end=get(handle, "CURSOR_PENDING_WRAP", "bool"),
         sgr=_sgr(style),
-        charsets=_extra(handle, "charsets"),
-        is_origin=_mode(handle, 6),
+        charsets=_USUAL_CHARSETS.sub("", _extra(handle, "charsets")),
+        is_origin=mode(handle, 6),
     )
 
 
@@ -261,7 +265,7 @@ def saved_pen(copy: Handle) -> Pen:
 def margins(handle: Handle) -> Margins:
     region = _extra(handle, "scrolling_region")
     above, aside = _ROWS.search(region), _COLS.search(region)
-    has_sides = _mode(handle, 69)
+    has_sides = mode(handle, 69)
     cols = get(handle, "COLS", "uint16_t")
     return Margins(
         (int(above[1]) - 1, int(above[2]) - 1) if above else None,
@@ -278,14 +282,14 @@ def keyboard(handle: Handle) -> str:
 
 
 def alternate_mode(handle: Handle) -> int:
-    return next((mode for mode in _ALTERNATE_MODES if _mode(handle, mode)), 1049)
+    return next((number for number in _ALTERNATE_MODES if mode(handle, number)), 1049)
 
 
 def modes(handle: Handle) -> dict[str, str]:
     """By mode, the sequence that makes it as it is here."""
-    found = {f"?{n}": f"\x1b[?{n}{'h' if _mode(handle, n) else 'l'}" for n in _DEC_MODES}
-    found |= {f"{n}": f"\x1b[{n}{'h' if _mode(handle, n, is_ansi=True) else 'l'}" for n in _ANSI_MODES}
-    found["keypad"] = "\x1b=" if _mode(handle, 66) else "\x1b>"
+    found = {f"?{n}": f"\x1b[?{n}{'h' if mode(handle, n) else 'l'}" for n in _DEC_MODES}
+    found |= {f"{n}": f"\x1b[{n}{'h' if mode(handle, n, is_ansi=True) else 'l'}" for n in _ANSI_MODES}
+    found["keypad"] = "\x1b=" if mode(handle, 66) else "\x1b>"
     found["shape"] = _shape(handle)
     found["keyboard"] = _extra(handle, "keyboard")
     found["protection"] = _extra(handle, "protection")
@@ -301,10 +305,10 @@ def _shape(handle: Handle) -> str:
         lib.GHOSTTY_RENDER_STATE_CURSOR_VISUAL_STYLE_UNDERLINE: 4,
         lib.GHOSTTY_RENDER_STATE_CURSOR_VISUAL_STYLE_BAR: 6,
     }.get(look, 2)
-    return f"\x1b[{steady - _mode(handle, 12)} q"
+    return f"\x1b[{steady - mode(handle, 12)} q"
 
 
-def _mode(handle: Handle, number: int, *, is_ansi: bool = False) -> bool:
+def mode(handle: Handle, number: int, *, is_ansi: bool = False) -> bool:
     config = ffi.new("GhosttyTerminalModeConfig*")
     config.mode = number | (is_ansi << 15)
     check(lib.ghostty_terminal_get(handle, lib.GHOSTTY_TERMINAL_DATA_MODE, config), f"mode {number}")
@@ -322,7 +326,7 @@ def _extra(handle: Handle, name: str) -> str:
 
 
 def scrolled_out(handle: Handle, count: int) -> str:
-    """The oldest rows, drawn by the library: fast, but without colours behind nothing and without empty rows at the end."""
+    """The oldest rows, drawn by the library: fast, but without colours behind nothing and empty rows at the end."""
     cols = get(handle, "COLS", "uint16_t")
     return _formatted(handle, _ref(handle, 0, is_active=False), _ref(handle, count - 1, cols - 1, is_active=False))
 

@@ -2,8 +2,9 @@
 
 Invariant: what is drawn never asks a terminal for anything; only text, and sequences from the lists below, get out.
 
-The order matters: cells first, while every mode is as in a fresh terminal; then what the cursor keeps; then modes that
-would have changed how the cells are drawn; and the unfinished bytes last of all.
+The order matters: cells first, while every mode is as in a fresh terminal; then what the cursor keeps, and the modes.
+What stands before the cursor is printed after all that, since the order to repeat it may follow; then what would have
+changed it; and the unfinished bytes last of all.
 """
 
 from collections.abc import Sequence
@@ -63,21 +64,24 @@ class Picture(NamedTuple):
     tabs: str
     modes: Sequence[str]  # the sequences that set what differs from a fresh terminal
     title: str
+    is_clustering: bool  # one cell holds a whole grapheme, however many characters it is made of
+    is_inserting: bool
     pending: bytes  # what is not complete yet
 
 
 def draw(picture: Picture) -> bytes:
     canvas = _Canvas(picture)
-    canvas.say("\x1b[!p\x1b[H\x1b[2J")
+    canvas.say("\x1b[!p\x1b[H\x1b[2J" + ("\x1b[?2027h" if picture.is_clustering else ""))
     canvas.side(picture.main)
     if picture.alternate is None:
         canvas.save(picture.main.saved, "\x1b7")
     else:
         _draw_alternate(canvas, picture, picture.alternate)
     canvas.say(picture.tabs)
-    canvas.finish()
+    canvas.parts.extend(picture.modes)
     if picture.title:
         canvas.say(f"\x1b]2;{picture.title}\x1b\\")
+    canvas.finish()
     return "".join(canvas.parts).encode(errors="replace") + picture.pending
 
 
@@ -119,15 +123,16 @@ class _Canvas:
                 # Only something printed takes the line on to this row. What it took is blank again.
                 self.paint(PLAIN)
                 self.say(" \r\x1b[X")
-            self._row(row)
+            self._row(row, is_colored=is_going_on)
             is_going_on = row.is_wrapped and _reaches_end(row, side.rows[i + 1 : i + 2])
         self.paint(PLAIN)
         self._screen = side.rows[-self.picture.height :]
         self.say(side.keyboard)
 
-    def _row(self, row: Row) -> None:
+    def _row(self, row: Row, *, is_colored: bool) -> None:
+        """Coloured: going on to this row may have scrolled, which gives a new row the background of the text."""
         runs = [(key, list(cells)) for key, cells in groupby(row.cells, _kind)]
-        if runs and runs[-1][0] == ("blank", PLAIN):
+        if runs and runs[-1][0] == ("blank", PLAIN) and not is_colored:
             runs.pop()
         for (kind, sgr), cells in runs:
             if kind == "text":
@@ -135,70 +140,60 @@ class _Canvas:
                 self.say("".join([cell.text for cell in cells]))
                 continue
             count = sum([cell.width for cell in cells])
-            if sgr != PLAIN:
+            if sgr != PLAIN or is_colored:
                 self.paint(sgr)
                 self.say(f"\x1b[{count}X")
             self.say(f"\x1b[{count}C")
 
     def save(self, pen: Pen, how: str) -> None:
-        """Have the terminal keep this as its saved cursor, and be as before."""
-        margins = self._margins() if pen.is_origin else ""
-        self.say(margins)
-        self._place(pen)
+        """Have the terminal keep this as its saved cursor, and be as before. There are no margins yet."""
+        self._place(pen, Margins())
         self.paint(pen.sgr)
         self.say(pen.charsets + how)
         self.paint(PLAIN)
-        self.say(_CHARSETS_RESET if pen.charsets else "")
-        if pen.is_origin:
-            self.say("\x1b[?6l\x1b[r" + ("\x1b[?69l" if self.picture.margins.cols else ""))
+        self.say((_CHARSETS_RESET if pen.charsets else "") + ("\x1b[?6l" if pen.is_origin else ""))
 
     def finish(self) -> None:
         picture, pen = self.picture, self.picture.pen
-        self.say(self._margins())
-        self._place(pen)
+        rows, cols = picture.margins
+        self.say(f"\x1b[{rows[0] + 1};{rows[1] + 1}r" if rows else "")
+        self.say(f"\x1b[?69h\x1b[{cols[0] + 1};{cols[1] + 1}s" if cols else "")
+        self._place(pen, picture.margins)
         self._repeat_last(pen)
         self.paint(pen.sgr)
-        self.say(pen.charsets)
-        self.parts.extend(picture.modes)
+        self.say(pen.charsets + ("\x1b[4h" if picture.is_inserting else ""))
 
-    def _margins(self) -> str:
-        rows, cols = self.picture.margins
-        above = f"\x1b[{rows[0] + 1};{rows[1] + 1}r" if rows else ""
-        return above + (f"\x1b[?69h\x1b[{cols[0] + 1};{cols[1] + 1}s" if cols else "")
-
-    def _place(self, pen: Pen) -> None:
+    def _place(self, pen: Pen, margins: Margins) -> None:
         if pen.is_origin:
             self.say("\x1b[?6h")
-        last = self._last_cell(pen) if pen.is_past_end else None
+        last = self._cell_before(pen.row, pen.col + 1) if pen.is_past_end else None
         if last is None:
-            self._move(pen, pen.col)
+            self._move(pen, pen.col, margins)
         else:
-            self._print(pen, pen.col + 1 - last.width, last)
+            self._print(pen, last if last.text else Cell(" ", last.sgr), pen.col + 1, margins)
 
     def _repeat_last(self, pen: Pen) -> None:
         """What stands before the cursor is printed once more: the next bytes may be the order to repeat it."""
-        if pen.col and not pen.is_past_end:
-            at = 0
-            for cell in self._screen[pen.row].cells:
-                if at + cell.width == pen.col and cell.text:
-                    self._print(pen, at, cell)
-                at += cell.width
+        if not pen.is_past_end:
+            cell = self._cell_before(pen.row, pen.col)
+            if cell is not None and cell.text:
+                self._print(pen, cell, pen.col, self.picture.margins)
 
-    def _print(self, pen: Pen, col: int, cell: Cell) -> None:
-        self._move(pen, col)
+    def _print(self, pen: Pen, cell: Cell, end: int, margins: Margins) -> None:
+        self._move(pen, end - cell.width, margins)
         self.paint(cell.sgr)
         self.say(cell.text)
 
-    def _last_cell(self, pen: Pen) -> Cell | None:
+    def _cell_before(self, row: int, col: int) -> Cell | None:
         at = 0
-        for cell in self._screen[pen.row].cells:
+        for cell in self._screen[row].cells:
             at += cell.width
-            if at == pen.col + 1:
-                return cell if cell.text else Cell(" ", cell.sgr)
+            if at == col:
+                return cell
         return None
 
-    def _move(self, pen: Pen, col: int) -> None:
-        rows, cols = self.picture.margins if pen.is_origin else (None, None)
+    def _move(self, pen: Pen, col: int, margins: Margins) -> None:
+        rows, cols = margins if pen.is_origin else (None, None)
         self.say(f"\x1b[{pen.row + 1 - (rows[0] if rows else 0)};{col + 1 - (cols[0] if cols else 0)}H")
 
 
