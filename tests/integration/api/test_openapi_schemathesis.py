@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 
 from integration.api.machines import open_machine_api
 from integration.api.stack import TOKEN
-from outlive.base import is_id
+from outlive.base import is_id, new_principal_id
 
 EXAMPLES = 15  # of each operation
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -63,6 +63,11 @@ def _aim(case: Any, url: str) -> None:
     if isinstance(given, str) and is_id(given, "conv") and not case.path.endswith("/stream"):
         made = httpx.post(f"{url}/v1/conversations", json={}, headers=HEADERS, trust_env=False)
         case.path_parameters["conversation"] = made.json()["id"]
+    principal = (case.path_parameters or {}).get("principal")
+    if isinstance(principal, str) and is_id(principal, "prin"):
+        named = {"name": new_principal_id().replace("_", " "), "kind": "agent"}
+        made = httpx.post(f"{url}/v1/principals", json=named, headers=HEADERS, trust_env=False)
+        case.path_parameters["principal"] = made.json()["id"]
     machine = (case.path_parameters or {}).get("machine")
     # Not for commands: what is generated must not run, these machines are processes of this host.
     if isinstance(machine, str) and is_id(machine, "mach") and not case.path.endswith("/exec"):
