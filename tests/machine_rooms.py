@@ -32,6 +32,7 @@ from outlive.machine.status import Node as NodeRecord
 from outlive.storage import migrate_sqlite, open_sqlite
 from outlive.storage.objects import ObjectStore, open_objects
 from outlive.wiring.node import cgroup_name, read_host_facts
+from outlive.wiring.screens import open_screens
 from outlive.wiring.settings import Settings
 
 SMALL = MachineSpec(base="host", limits=Limits(memory_mib=512, disk_mib=256))
@@ -128,6 +129,8 @@ class MachineRoom:
                 dialer=DirectDialer(threads),
                 host=read_host_facts("runsc"),
                 clock=_CLOCK,
+                terminals=self.records.terminals,
+                screens=open_screens(),
                 idle=IdlePolicy(None, None),
                 checkpoint_every_s=None,
             )

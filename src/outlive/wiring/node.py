@@ -21,6 +21,7 @@ from outlive.machine.node.idle import IdlePolicy
 from outlive.machine.node.parts import HostFacts, NodeLimits, NodeParts
 from outlive.storage.objects import ObjectStore
 from outlive.wiring.build import Stores
+from outlive.wiring.screens import open_screens
 from outlive.wiring.settings import Settings
 
 _DIAL_THREADS = 16
@@ -51,6 +52,8 @@ async def open_node_parts(
             dialer=DirectDialer(threads),
             host=await anyio.to_thread.run_sync(read_host_facts, given.runsc),
             clock=clock,
+            terminals=stores.terminals,
+            screens=await anyio.to_thread.run_sync(open_screens),
             limits=NodeLimits(machines=given.limit),
             idle=IdlePolicy(given.freeze_after_s or None, given.hibernate_after_s or None),
             checkpoint_every_s=given.checkpoint_every_s or None,

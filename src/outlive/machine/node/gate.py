@@ -18,6 +18,10 @@ class Gate:
         self._inside = 0
         self._is_shut = False
 
+    @property
+    def is_shut(self) -> bool:
+        return self._is_shut
+
     @asynccontextmanager
     async def inside(self, within_s: float) -> AsyncIterator[None]:
         """Wait until it is open, and keep it from being shut."""

@@ -13,6 +13,9 @@ from outlive.machine.keeper import Settler
 from outlive.machine.node.idle import IdlePolicy
 from outlive.machine.records import CheckpointRecords, Effects, MachineRecords, Nodes
 from outlive.machine.sandbox import Sandboxes
+from outlive.machine.terminal.lease import LEASE_GRACE_S
+from outlive.machine.terminal.records import TerminalRecords
+from outlive.machine.terminal.screen import Screens
 from outlive.storage.objects import ObjectStore
 
 
@@ -55,11 +58,14 @@ class NodeParts(NamedTuple):
     dialer: Dialer
     host: HostFacts
     clock: Clock
+    terminals: TerminalRecords
+    screens: Screens
     limits: NodeLimits = NodeLimits()
     idle: IdlePolicy = IdlePolicy()
     checkpoint_every_s: float | None = 600.0  # while in use
     lease_s: float = 20.0
     beat_s: float = 5.0
+    lease_grace_s: float = LEASE_GRACE_S  # of who holds a terminal
 
 
 Say = Callable[[str], None]

@@ -5,7 +5,7 @@ Rule 2: an end is for ever: a machine that comes up here again is another reside
 """
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -47,6 +47,7 @@ class Resident:
         self.ended: End | None = None
         self.counted = anyio.Event()  # the records say that this generation is the machine
         self.scope = anyio.CancelScope()  # of everything that is done for it alone
+        self.on_end: list[Callable[[End], None]] = []
         self._sandboxes = sandboxes
         self._clock = clock
         self._used_at = clock.monotonic()
@@ -64,6 +65,8 @@ class Resident:
         if self.ended is None:
             self.ended = how
             self.scope.cancel()
+            for hear in self.on_end:
+                hear(how)
 
     def check(self) -> None:
         """An error that says why it cannot be used."""
@@ -86,6 +89,15 @@ class Resident:
             if "idle" in self.frozen:
                 await self.unfreeze("idle")
             yield await self.door.guest(_GUEST_WITHIN_S)
+        self.touch()
+
+    async def wake_up(self) -> None:
+        """Whoever has a connection of its own to the guest asks this before it is used: it waits as `use` does. For
+        keys that somebody types, so it costs nothing when there is nothing to wait for."""
+        self.check()
+        if self.frozen or self.gate.is_shut:
+            async with self.use():
+                pass
         self.touch()
 
     @asynccontextmanager

@@ -8,38 +8,27 @@ Rule 3: what is said beside the output is bounded: of many words of one kind the
 """
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import anyio
 import anyio.abc
 
-from outlive.base import DeadlineError, OutliveError
+from outlive.base import OutliveError
 from outlive.machine.caller import closing
 from outlive.machine.node.terminals.tail import Tail
 from outlive.machine.terminal import frames
-from outlive.machine.terminal.door import AttachTerminal, Present
+from outlive.machine.terminal.door import INPUT_LIMIT, AttachTerminal, Present
 from outlive.machine.terminal.frames import Channel, Frame, FrameDecoder
+from outlive.machine.terminal.recording import Gap, Piece
 from outlive.machine.terminal.status import Operator, Size, Terminal
 
 BEHIND_LIMIT = 4 * 1024 * 1024
-PIECE = 128 * 1024  # of output in one frame
+PIECE_LIMIT = 128 * 1024  # of output in one frame
 SEND_WITHIN_S = 60.0  # one frame: then it is gone
 _WORDS_LIMIT = 256
 _GONE = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
-
-
-class Gone(NamedTuple):
-    """Output that is not to be had any more."""
-
-    start: int
-    end: int
-
-
-class Piece(NamedTuple):
-    offset: int
-    data: bytes
 
 
 class Watched(Protocol):
@@ -49,7 +38,7 @@ class Watched(Protocol):
     def tail(self) -> Tail: ...
     @property
     def terminal(self) -> Terminal: ...
-    def history(self, offset: int) -> AsyncIterator[Piece | Gone]:
+    def history(self, offset: int) -> AsyncIterator[Piece | Gap]:
         """What was recorded from there on, up to now."""
         ...
 
@@ -58,7 +47,10 @@ class Watched(Protocol):
         """It has all there is."""
         ...
 
-    async def type(self, operator: Operator, data: bytes, via: "Observer | None" = None) -> None: ...
+    async def type(self, operator: Operator, data: bytes) -> None:
+        """In the operator's name, or refused by raising."""
+        ...
+
     async def resize_by(self, observer: "Observer", size: Size) -> None: ...
 
 
@@ -71,6 +63,7 @@ class Observer:
         self.since = since
         self.size: Size | None = None  # that it would like
         self.is_live = False  # it was level with the terminal, and is not far behind
+        self._opening: list[bytes] = []  # before all else
         self._prompt: deque[bytes] = deque(maxlen=_WORDS_LIMIT)  # as soon as possible
         self._placed: deque[tuple[int, bytes]] = deque(maxlen=_WORDS_LIMIT)  # when the output before it was sent
         self._last: tuple[Frame, ...] | None = None  # after all output, and then it is over
@@ -93,13 +86,13 @@ class Observer:
     def _begin(self, offset: int | None) -> int:
         terminal, end = self._watched.terminal, self._watched.tail.end
         if offset is not None:
-            self._prompt.append(_status(frames.status_attached(terminal, offset)))
+            self._opening.append(_status(frames.status_attached(terminal, offset)))
             return offset
-        self._prompt.append(_status(frames.status_attached(terminal, end, is_screen=True)))
+        self._opening.append(_status(frames.status_attached(terminal, end, is_screen=True)))
         drawn = self._watched.draw()
-        for at in range(0, len(drawn), PIECE):
-            self._prompt.append(frames.encode(Channel.OUTPUT, drawn[at : at + PIECE]))
-        self._prompt.append(_status(frames.status_offset(end)))
+        for at in range(0, len(drawn), PIECE_LIMIT):
+            self._opening.append(frames.encode(Channel.OUTPUT, drawn[at : at + PIECE_LIMIT]))
+        self._opening.append(_status(frames.status_offset(end)))
         return end
 
     # ── what it is told ──
@@ -173,14 +166,15 @@ class Observer:
 
     def _gather(self) -> bytes:
         """What can be sent now, up to about one piece."""
-        batch = [*self._prompt]
+        batch = [*self._opening, *self._prompt]
+        self._opening.clear()
         self._prompt.clear()
         tail = self._watched.tail
         if not self._is_over and self.position >= tail.start:
             self.is_live = True
             batch += self._next_words()
             until = self._placed[0][0] if self._placed else tail.end
-            if data := tail.read(self.position, min(PIECE, max(0, until - self.position))):
+            if data := tail.read(self.position, min(PIECE_LIMIT, max(0, until - self.position))):
                 self.position += len(data)
                 batch.append(frames.encode(Channel.OUTPUT, data))
                 batch += self._next_words()
@@ -212,13 +206,13 @@ class Observer:
         if self.position == begun and self.position < (start := self._watched.tail.start):
             self._prompt.extend(self._skip_to(start))
 
-    def _take_up(self, piece: Piece | Gone) -> list[bytes]:
-        if isinstance(piece, Gone):
+    def _take_up(self, piece: Piece | Gap) -> list[bytes]:
+        if isinstance(piece, Gap):
             return self._skip_to(piece.end)
         batch = self._skip_to(piece.offset)
         data = piece.data[max(0, self.position - piece.offset) :]
-        for at in range(0, len(data), PIECE):
-            batch.append(frames.encode(Channel.OUTPUT, data[at : at + PIECE]))
+        for at in range(0, len(data), PIECE_LIMIT):
+            batch.append(frames.encode(Channel.OUTPUT, data[at : at + PIECE_LIMIT]))
         self.position += len(data)
         return batch
 
@@ -237,7 +231,7 @@ class Observer:
         decoder = FrameDecoder()
         try:
             async for data in stream:
-                for frame in decoder.feed(data):
+                for frame in _joined(decoder.feed(data)):
                     await self._take(frame)
         except _GONE:
             pass
@@ -265,12 +259,9 @@ class Observer:
             self.refuse("observe")
             return
         try:
-            await self._watched.type(self.operator, data, self)
+            await self._watched.type(self.operator, data)
         except OutliveError as error:
-            if isinstance(error, DeadlineError) or error.is_retryable or error.kind in ("conflict", "denied"):
-                self.refuse(error.code)
-            else:
-                raise
+            self.refuse(error.code)
 
     def refuse(self, code: str) -> None:
         """What it typed did not reach the machine."""
@@ -279,3 +270,18 @@ class Observer:
 
 def _status(payload: bytes) -> bytes:
     return frames.encode(Channel.STATUS, payload)
+
+
+def _joined(came: list[Frame]) -> Iterator[Frame]:
+    """What was typed in one go is passed on in one go: keys that come faster than they can be taken wait together."""
+    typed: list[bytes] = []
+    for frame in came:
+        if frame.channel is Channel.INPUT and sum(map(len, typed)) + len(frame.payload) <= INPUT_LIMIT:
+            typed.append(frame.payload)
+            continue
+        if typed:
+            yield Frame(Channel.INPUT, b"".join(typed))
+            typed = []
+        yield frame
+    if typed:
+        yield Frame(Channel.INPUT, b"".join(typed))

@@ -115,6 +115,11 @@ class Spool:
         return self._files[-1].n
 
     @property
+    def is_input_moved(self) -> bool:
+        """A seam came: the next input says where it goes on."""
+        return self._is_input_moved
+
+    @property
     def waiting_bytes(self) -> int:
         """Of the journal, that are not in the object store."""
         return sum(file.size for file in self._files if not file.is_uploaded)

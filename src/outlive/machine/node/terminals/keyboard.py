@@ -1,0 +1,242 @@
+"""Who types into a terminal, and what becomes of it: the lease, the journal, the guest, in this order.
+
+Rule 1: a change of the lease is in SQL before it is acknowledged; all of it and everything that is typed passes one
+        lock, so from then on not one byte of anybody else gets past.
+Rule 2: what is typed is journaled, with who typed it, before it is sent; the guest counts what it has taken. After a
+        broken connection or the death of this node the two counts say what has to be sent again: typed once.
+Rule 3: when somebody takes the lease, what its holder has typed and the program has not read is given up in the guest
+        before the taking is acknowledged.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import anyio
+import anyio.lowlevel
+
+from outlive.base import Clock, DeadlineError, EffectId, OutliveError, UnavailableError
+from outlive.machine.guest_link import AttachedTerminal
+from outlive.machine.node.resident import Resident, is_guest_away
+from outlive.machine.node.terminals.recorder import Recorder
+from outlive.machine.terminal import lease as leases
+from outlive.machine.terminal.door import Mode
+from outlive.machine.terminal.journal import Actor, Input, LeaseChange, Leased
+from outlive.machine.terminal.recording import Recordings
+from outlive.machine.terminal.status import Lease, Operator, Terminal
+
+TYPE_WITHIN_S = 30.0  # that a program may not read
+ATTACHED_WITHIN_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+Decide = Callable[[Lease | None], Lease | None]
+
+
+class Typed(Protocol):
+    """A terminal, as its keyboard needs it."""
+
+    @property
+    def recorder(self) -> Recorder: ...
+    @property
+    def resident(self) -> Resident: ...
+    def lease_changed(self) -> None:
+        """Everybody is to be told."""
+        ...
+
+
+class Keyboard:
+    def __init__(self, host: Typed, recordings: Recordings, clock: Clock) -> None:
+        self._host = host
+        self._recordings = recordings
+        self._clock = clock
+        self._lock = anyio.Lock(fast_acquire=True)  # of the lease, and of the order of what is typed
+        self._turn = anyio.Lock(fast_acquire=True)  # of the one whose bytes are on their way to the guest
+        self._sending: anyio.CancelScope | None = None
+        self._attached: AttachedTerminal | None = None  # where input can go; None while the guest is away
+        self._came = anyio.Event()
+        self._shift = 0  # of the guest's count of input against the journal's
+        self._must_drop = False  # the guest may still hold what a former holder has typed
+        self.used_at = clock.monotonic()  # the last sign of life of whoever holds the lease
+
+    @property
+    def _terminal(self) -> Terminal:
+        return self._host.recorder.card.terminal
+
+    # ── typing ──
+
+    async def type(self, operator: Operator, data: bytes, effect: EffectId | None = None) -> None:
+        """Returns when it is on its way to the program, which then gets it, once. Refused by raising."""
+        leases.check_may_type(self._terminal.lease, operator)
+        await self._host.resident.wake_up()
+        async with self._turn:
+            attached = await self._ready()
+            async with self._lock:
+                await self._hold(operator)
+                at = self._journal(operator, data, effect, attached)
+            await self._send(attached, data, at, operator)
+
+    async def _hold(self, operator: Operator) -> None:
+        """Refuses whoever may not type; takes a lease that is free."""
+        leases.check_may_type(self._terminal.lease, operator)
+        if self._terminal.lease is None:
+            now, offset = self._clock.now(), self._host.recorder.offset
+            await self._change(
+                lambda found: leases.decide_input(found, operator, now=now, offset=offset), operator, "input"
+            )
+        self.used_at = self._clock.monotonic()
+
+    def _journal(self, operator: Operator, data: bytes, effect: EffectId | None, attached: AttachedTerminal) -> int:
+        recorder = self._host.recorder
+        at = attached.input_end - self._shift if recorder.spool.is_input_moved else recorder.spool.input_offset
+        recorder.note(Input(self._clock.now(), recorder.offset, at, _actor(operator), data, effect))
+        return at
+
+    async def _send(self, attached: AttachedTerminal, data: bytes, at: int, operator: Operator) -> None:
+        with anyio.move_on_after(TYPE_WITHIN_S) as waiting, anyio.CancelScope() as scope:
+            self._sending = scope
+            try:
+                await attached.type(data, at=at + self._shift)
+            except UnavailableError as error:
+                if not is_guest_away(error):
+                    raise  # else it is journaled: it is sent again as soon as the guest is back
+            finally:
+                self._sending = None
+        if scope.cancelled_caught:
+            leases.check_may_type(self._terminal.lease, operator)
+        if waiting.cancelled_caught:
+            async with self._lock:
+                await self._drop()
+            raise DeadlineError("terminal.input_full", "The program in this terminal does not read what is typed.")
+
+    async def _ready(self) -> AttachedTerminal:
+        with anyio.move_on_after(ATTACHED_WITHIN_S):
+            while self._attached is None:
+                await self._came.wait()
+            return self._attached
+        raise UnavailableError("machine.guest_away", "The machine does not take what is typed now; try again.")
+
+    # ── the guest comes and goes ──
+
+    async def resume(self, attached: AttachedTerminal) -> None:
+        """Send what the guest has not taken of what was typed; from then on there is somebody to type to."""
+        async with self._turn:
+            recorder = self._host.recorder
+            spool = recorder.spool
+            counter = attached.input_at
+            self._shift = 0 if spool.is_input_moved else max(0, counter - spool.input_offset)
+            try:
+                with anyio.CancelScope() as self._sending:
+                    if not spool.is_input_moved and counter < spool.input_offset:
+                        await self._send_again(attached, counter)
+                self._sending = None
+                if self._must_drop:
+                    await attached.drop_input(spool.input_offset + self._shift)
+                    self._must_drop = False
+            except OutliveError as error:
+                _log.warning("terminal %s: what was typed could not be sent: %s", self._terminal.id, error.message)
+                return
+            finally:
+                self._sending = None
+            self._attached = attached
+            self._came.set()
+
+    async def _send_again(self, attached: AttachedTerminal, counter: int) -> None:
+        spool, lease = self._host.recorder.spool, self._terminal.lease
+        for missed in await self._recordings.read_inputs(self._terminal, counter, local=spool):
+            if is_overtaken(missed, lease):
+                await attached.drop_input(missed.input_end)
+            else:
+                await attached.type(missed.data, at=missed.input_offset)
+        if attached.input_end < spool.input_offset:  # what is not in the journal any more
+            await attached.drop_input(spool.input_offset)
+
+    def leave(self, attached: AttachedTerminal) -> None:
+        if self._attached is attached:
+            self._attached = None
+            self._came = anyio.Event()
+
+    # ── the lease ──
+
+    async def attach(self, operator: Operator, mode: Mode) -> None:
+        async with self._lock:
+            now, offset = self._clock.now(), self._host.recorder.offset
+
+            def decide(found: Lease | None) -> Lease | None:
+                return leases.decide_attach(found, operator, mode=mode, now=now, offset=offset)
+
+            if decide(self._terminal.lease) != self._terminal.lease:
+                await self._change(decide, operator, "attach")
+            if self._terminal.lease is not None and self._terminal.lease.operator == operator.id:
+                self.used_at = self._clock.monotonic()
+
+    async def take(self, operator: Operator) -> None:
+        async with self._lock:
+            now, offset = self._clock.now(), self._host.recorder.offset
+            await self._change(
+                lambda found: leases.decide_take(found, operator, now=now, offset=offset), operator, "take"
+            )
+
+    async def yield_(self, operator: Operator) -> None:
+        async with self._lock:
+            await self._change(lambda found: leases.decide_yield(found, operator), operator, "yield")
+
+    async def grant(self, operator: Operator, to: Operator) -> None:
+        async with self._lock:
+            now, offset = self._clock.now(), self._host.recorder.offset
+            await self._change(
+                lambda found: leases.decide_grant(found, operator, to, now=now, offset=offset), operator, "grant"
+            )
+
+    async def expire(self, *, is_attached: bool, grace_s: float) -> None:
+        """Free it if its holder is gone."""
+        held, idle_s = self._terminal.lease, self._clock.monotonic() - self.used_at
+        is_over = leases.decide_expiry(held, is_attached=is_attached, idle_s=idle_s, grace_s=grace_s) is None
+        if held is not None and is_over and not self._lock.locked():
+            async with self._lock:
+                await self._change(lambda found: None if found == held else found, None, "expiry")
+
+    async def _change(self, decide: Decide, by: Operator | None, how: LeaseChange) -> None:
+        """Ask SQL, write it down, tell everybody; and when it was taken from somebody, stop what that one typed."""
+        recorder, before = self._host.recorder, self._terminal.lease
+        now = self._clock.now()
+
+        def change(found: Terminal) -> Terminal:
+            leases.check_open(found)
+            return found.model_copy(update={"lease": decide(found.lease), "changed_at": now})
+
+        decide(before)  # refused without asking SQL: nobody else changes it
+        after = (await recorder.card.change(change)).lease
+        is_taken = before is not None and by is not None and before.operator != by.id
+        if after != before:
+            self.used_at = self._clock.monotonic()
+            recorder.note(Leased(now, recorder.offset, after, _actor(by) if by else None, how))
+            self._must_drop = self._must_drop or is_taken
+            self._host.lease_changed()
+        if self._must_drop:
+            await self._drop()
+
+    async def _drop(self) -> None:
+        """What was typed and not read is given up. The machine of a person's pause is asked when it goes on."""
+        self._must_drop = True
+        if self._sending is not None:
+            self._sending.cancel()
+        if "halted" in self._host.resident.frozen:
+            return
+        await self._host.resident.wake_up()
+        attached = await self._ready()
+        while self._sending is not None:  # it was cancelled, and has to hear of it
+            await anyio.lowlevel.checkpoint()
+        await attached.drop_input(self._host.recorder.spool.input_offset + self._shift)
+        self._must_drop = False
+
+
+def is_overtaken(typed: Input, lease: Lease | None) -> bool:
+    """Whether somebody has taken the terminal from who typed this, before it reached the machine."""
+    if lease is None or lease.how not in ("take", "grant"):
+        return False
+    return typed.operator.id != lease.operator and typed.at <= lease.since
+
+
+def _actor(operator: Operator) -> Actor:
+    return Actor(operator.id, operator.name, operator.kind)
