@@ -7,12 +7,12 @@ none of its doors to the host (clipboard, notifications, files of images) is ope
 import re
 from functools import cache
 
-from pyghostty import Terminal, ffi, lib
+from pyghostty import GhosttyError, Terminal, ffi, lib
 from pyghostty.core import check
 
 from outlive.machine.backends.screens import ghostty_state as state
 from outlive.machine.backends.screens.overlong import PENDING_LIMIT, PIECE, skip_overlong
-from outlive.machine.backends.screens.picture import Pen, Picture, Row, Side, draw
+from outlive.machine.backends.screens.picture import Cell, Pen, Picture, Row, Side, draw
 from outlive.machine.terminal.screen import Place
 
 SCROLLBACK_LINES = 1_000
@@ -137,9 +137,15 @@ class GhosttyScreen:
         )
 
     def _sides(self) -> tuple[Side, Side | None]:
+        seen = self._side(self._handle)
+        try:
+            return self._tried(seen)
+        except GhosttyError:  # the library does not copy itself in the middle of some broken sequences
+            return (Side([Row([Cell("")])] * self.rows, Pen()), seen) if self.is_alternate else (seen, None)
+
+    def _tried(self, seen: Side) -> tuple[Side, Side | None]:
         """What cannot be asked for is tried on a copy: where the saved cursor is, what the alternate screen covers."""
         is_alternate = self.is_alternate
-        seen = self._side(self._handle)
         with state.copied(self._handle, is_whole=is_alternate) as copy:
             state.write(copy, _CANCEL)
             seen = seen._replace(saved=state.saved_pen(copy))

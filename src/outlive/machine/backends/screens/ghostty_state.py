@@ -26,6 +26,7 @@ _WIDTHS = (1, 2, 0, 1)  # narrow, wide, what a wide one covers, the last column 
 _ATTRIBUTES = (("bold", "1"), ("faint", "2"), ("italic", "3"), ("blink", "5"), ("inverse", "7"))
 _ATTRIBUTES += (("invisible", "8"), ("strikethrough", "9"), ("overline", "53"))
 _ROWS = re.compile(r"\x1b\[(\d+);(\d+)r")
+_NO_CONTROLS = dict.fromkeys(range(0x7F, 0xA0), "\ufffd")
 _USUAL_CHARSETS = re.compile(r"\x1b[()*+]B")
 _COLS = re.compile(r"\x1b\[(\d+);(\d+)s")
 
@@ -344,7 +345,7 @@ def _formatted(handle: Handle, start: Any, end: Any, extra: str | None = None) -
         check(lib.ghostty_formatter_format_alloc(formatter[0], ffi.NULL, data, size), "format")
         drawn = bytes(ffi.buffer(data[0], size[0]))
         lib.ghostty_free(ffi.NULL, data[0], size[0])
-        return drawn.decode(errors="replace")
+        return drawn.decode(errors="replace").translate(_NO_CONTROLS)
     finally:
         lib.ghostty_formatter_free(formatter[0])
 

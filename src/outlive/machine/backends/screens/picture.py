@@ -123,18 +123,19 @@ class _Canvas:
                 # Only something printed takes the line on to this row. What it took is blank again.
                 self.paint(PLAIN)
                 self.say(" \r\x1b[X")
-            self._row(row, is_colored=is_going_on)
-            is_going_on = row.is_wrapped and _reaches_end(row, side.rows[i + 1 : i + 2])
+            following = side.rows[i + 1] if row.is_wrapped and i + 1 < len(side.rows) else None
+            self._row(row, is_colored=is_going_on, following=following)
+            is_going_on = following is not None
         self.paint(PLAIN)
         self._screen = side.rows[-self.picture.height :]
         self.say(side.keyboard)
 
-    def _row(self, row: Row, *, is_colored: bool) -> None:
+    def _row(self, row: Row, *, is_colored: bool, following: Row | None) -> None:
         """Coloured: going on to this row may have scrolled, which gives a new row the background of the text."""
         runs = [(key, list(cells)) for key, cells in groupby(row.cells, _kind)]
-        if runs and runs[-1][0] == ("blank", PLAIN) and not is_colored:
+        if runs[-1][0] == ("blank", PLAIN) and not is_colored and following is None:
             runs.pop()
-        for (kind, sgr), cells in runs:
+        for i, ((kind, sgr), cells) in enumerate(runs):
             if kind == "text":
                 self.paint(sgr)
                 self.say("".join([cell.text for cell in cells]))
@@ -143,7 +144,13 @@ class _Canvas:
             if sgr != PLAIN or is_colored:
                 self.paint(sgr)
                 self.say(f"\x1b[{count}X")
-            self.say(f"\x1b[{count}C")
+            if following is not None and i == len(runs) - 1:
+                count -= 1
+            self.say(f"\x1b[{count}C" if count else "")
+        if following is not None and not row.cells[-1].text and following.cells[0].width == 1:
+            # The next row's text goes on from here only if there is something. A wide one goes on by itself.
+            self.paint(row.cells[-1].sgr)
+            self.say(" ")
 
     def save(self, pen: Pen, how: str) -> None:
         """Have the terminal keep this as its saved cursor, and be as before. There are no margins yet."""
@@ -199,13 +206,3 @@ class _Canvas:
 
 def _kind(cell: Cell) -> tuple[str, str]:
     return ("text" if cell.text else "blank", cell.sgr)
-
-
-def _reaches_end(row: Row, following: Sequence[Row]) -> bool:
-    """Printing what follows goes on in the next row by itself."""
-    if not following:
-        return False
-    if row.cells[-1].text:
-        return True
-    # A wide character that did not fit left the last column alone.
-    return following[0].cells[0].width == 2 and bool(row.cells[-2:-1] and row.cells[-2].text)
