@@ -18,6 +18,7 @@ _LOOK = 0  # else: the number of a signal
 _NUMBER_SIZE = 4
 _LOOK_S = 1.0
 _WAITING_LIMIT = 64
+_TERMINAL = 0  # the descriptor of it, in its session
 
 
 class Foreground:
@@ -130,40 +131,33 @@ def is_blind(master: int) -> bool:
 
 def stay_in_session(asked: socket.socket) -> None:
     """Leave a lookout behind. Its parent is nobody in the session: no shell has to know of it."""
-    name = os.ttyname(0)  # gVisor's /dev/tty will not do
     between = os.fork()
     if between == 0:
         if os.fork() == 0:
-            _keep_lookout(asked, name)
+            _keep_lookout(asked)
         os._exit(0)
     os.waitpid(between, 0)
 
 
-def _keep_lookout(asked: socket.socket, name: str) -> None:
-    """Never returns. Holds nothing but its socket: neither the terminal nor anything of the guest."""
+def _keep_lookout(asked: socket.socket) -> None:
+    """Never returns. Holds its socket and the terminal, and nothing of the guest."""
     try:
         os.setpgid(0, 0)
         for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU, signal.SIGTTIN, signal.SIGTSTP):
             signal.signal(ignored, signal.SIG_IGN)
         for name in os.listdir("/proc/self/fd"):
-            if int(name) != asked.fileno():
+            if int(name) not in (_TERMINAL, asked.fileno()):
                 with suppress(OSError):
                     os.close(int(name))
         while numbers := asked.recv(64):
             for number in numbers:
-                _look_or_signal(asked, name, number)
+                _look_or_signal(asked, number)
     finally:
         os._exit(0)
 
 
-def _look_or_signal(asked: socket.socket, name: str, number: int) -> None:
-    group = 0
-    with suppress(OSError):
-        terminal = os.open(name, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-        try:
-            group = _group_of(terminal)
-        finally:
-            os.close(terminal)
+def _look_or_signal(asked: socket.socket, number: int) -> None:
+    group = _group_of(_TERMINAL)
     if number == _LOOK:
         asked.sendall(group.to_bytes(_NUMBER_SIZE))
     elif group:

@@ -15,6 +15,7 @@ from outlive.guest.users import User, acting_as
 PROXY = "http://127.0.0.1:3128"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DIRECT = "localhost,127.0.0.1,::1"
+_MARKING = os.path.join(os.path.dirname(__file__), "shell.bash")
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
 
 
@@ -27,6 +28,12 @@ class Program(NamedTuple):
 
 def shell() -> str:
     return next((path for path in _SHELLS if os.path.exists(path)), "/bin/sh")
+
+
+def marked(argv: Sequence[str]) -> Sequence[str]:
+    """An interactive bash marks its prompts and commands (`shell.bash`). Anything else is run as it is."""
+    is_bash = os.path.basename(argv[0]) == "bash" and all(option == "-i" for option in argv[1:])
+    return (argv[0], "--rcfile", _MARKING, *argv[1:]) if is_bash else argv
 
 
 def environment(user: User, *layers: Mapping[str, str]) -> dict[str, str]:

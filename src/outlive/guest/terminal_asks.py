@@ -8,7 +8,7 @@ from outlive.guest.link import Ask
 from outlive.guest.programs import Programs
 from outlive.guest.pty import Terminals
 from outlive.guest.refusal import RefusalError
-from outlive.guest.spawn import shell
+from outlive.guest.spawn import marked, shell
 from outlive.guest.tty import Size
 from outlive.guest.wire import Words
 
@@ -39,7 +39,7 @@ class TerminalAsks:
         is_new = terminal is None
         if terminal is None:
             argv = read.texts(ask.words, "argv") if ask.words.get("argv") is not None else [shell()]
-            program = self._programs.make(argv, ask.words, {"TERM": "xterm-256color"})
+            program = self._programs.make(marked(argv), ask.words, {"TERM": "xterm-256color"})
             terminal = self._terminals.open(identity, program, _size(ask.words))
         found = terminal
         found.foreground.look(lambda foreground: ask.answer({**found.describe(foreground), "is_new": is_new}))

@@ -30,6 +30,9 @@ class FoundMark(NamedTuple):
     end: int  # offset after its last byte
     text: str = ""  # of a title or a command line
     exit_code: int | None = None  # of `ended`, if it was said
+    prompt: str = (
+        ""  # of `prompt`, `prompt_end` and `ended`: which one, if the shell says so: drawn again it is the same
+    )
 
 
 _BEL, _ESC = 0x07, 0x1B
@@ -40,6 +43,7 @@ _OSC_END = re.compile(rb"[\x07\x18\x1a\x1b]")
 _STRING_END = re.compile(rb"[\x18\x1a\x1b]")
 _SHELL: dict[bytes, MarkKind] = {b"A": "prompt", b"B": "prompt_end", b"C": "started", b"D": "ended"}
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(\\))")
+_PROMPT = re.compile(rb";id=([0-9A-Za-z._-]{1,64})(?:;|$)")
 _EXIT = re.compile(rb"-?[0-9]{1,10}")
 
 
@@ -136,7 +140,9 @@ def _read(osc: bytes, start: int, end: int) -> FoundMark | None:
         kind = _SHELL.get(letter)
         if kind is None:
             return None
-        return FoundMark(kind, start, end, exit_code=_exit_code(parameters) if kind == "ended" else None)
+        exit_code = _exit_code(parameters) if kind == "ended" else None
+        prompt = _PROMPT.search(b";" + parameters)
+        return FoundMark(kind, start, end, exit_code=exit_code, prompt=prompt[1].decode() if prompt else "")
     if number == b"633" and rest.startswith(b"E;"):
         line = _unescape(rest[2:].partition(b";")[0]).decode("utf-8", "replace")
         return FoundMark("command_line", start, end, _clean(line, "\n\t")[:COMMAND_LINE_LIMIT])

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from eventually import eventually
 from integration.machine.guest.test_terminals import until
 from leaks import assert_nothing_left
 from outlive.base import EffectId, new_effect_id, new_machine_id
@@ -165,3 +166,39 @@ async def check_what_is_unsavable_is_found(guest: Guest, door: GuestDoor) -> Non
             break
         told = await door.quiesce(COMES_S)
     assert {line.partition(": ")[2] for line in told.unsavable} == {"/workspace/open", "/workspace/d"}
+
+
+async def test_what_is_in_front_of_a_terminal_is_known_signalled_and_told_of_sizes(room: Room) -> None:
+    sandbox = await room.prepare(1)
+    await room.sandboxes.start(sandbox)
+    async with open_door(sandbox.host_path, welcome(sandbox)) as door:
+        guest = await door.guest(COMES_S)
+        pid = (await guest.terminals.open("term_1")).pid
+        async with guest.terminals.attach("term_1", offset=0, with_input=True) as attached:
+            await until(attached, b"133;B")
+            assert (await guest.terminals.list())[0].foreground is None
+            await attached.send(b"sleep 1000 &\n")
+            await until(attached, b"133;B")
+            await attached.send(b'sh -c \'trap "stty size" WINCH; echo rea""dy; while :; do sleep 0.1; done\'\n')
+            await until(attached, b"ready\r\n")
+            assert await _is_in_front(guest, "sh")
+            await guest.terminals.resize("term_1", 100, 40)
+            await until(attached, b"40 100\r\n")
+            await guest.terminals.signal("term_1", signal.SIGKILL)
+            assert b"133;D;137" in await until(attached, b"133;B")
+            assert (await guest.terminals.list())[0].foreground is None
+            await attached.send(b"jobs\n")
+            await until(attached, b"Running")
+        assert {process.pid for process in await guest.processes()} > {pid}
+        await guest.terminals.close("term_1")
+        await eventually(lambda: _is_alone(guest), COMES_S)
+
+
+async def _is_in_front(guest: Guest, name: str) -> bool:
+    foreground = (await guest.terminals.list())[0].foreground
+    return foreground is not None and foreground.name == name
+
+
+async def _is_alone(guest: Guest) -> bool:
+    """Nothing is left of a terminal: neither its program nor what looked out for it."""
+    return [process.pid for process in await guest.processes() if process.name != "sleep"] == [1]
