@@ -1,12 +1,12 @@
 """Offsets of a terminal: whatever happens to its machine and its nodes, they never go back and never stand for two."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from outlive.base import BrokenError, new_machine_id, new_principal_id, new_terminal_id
 from outlive.machine.terminal import epochs
@@ -122,9 +122,10 @@ class Guest:
         self.ring_start = 0
 
 
-class Histories(RuleBasedStateMachine):
-    @initialize(step=st.integers(0, 12))
-    def begin(self, step: int) -> None:
+class History:
+    """A terminal, its machine and its nodes. Whatever happens takes a number: how much of it."""
+
+    def __init__(self, step: int) -> None:
         self.step = step
         self.guest, self.generation, self.next_byte = Guest(), 1, 0
         self.terminal = a_terminal()
@@ -133,12 +134,10 @@ class Histories(RuleBasedStateMachine):
         self.shown: dict[int, int] = {}  # what each offset stands for
         self.shown_to = 0
 
-    @rule(size=st.integers(1, 10))
     def print(self, size: int) -> None:
         self.guest.printed += range(self.next_byte, self.next_byte + size)
         self.next_byte += size
 
-    @rule(size=st.integers(1, 10))
     def show(self, size: int) -> None:
         end = min(self.read_to + size, len(self.guest.printed))
         reach = to_offset(self.terminal.epoch, end)
@@ -152,21 +151,18 @@ class Histories(RuleBasedStateMachine):
         self.read_to = end
         self.shown_to = max(self.shown_to, reach)
 
-    @rule(size=st.integers(1, 10))
     def drop_from_ring(self, size: int) -> None:
         self.guest.ring_start = max(self.guest.ring_start, min(self.guest.ring_start + size, self.read_to))
 
-    @rule()
-    def record(self) -> None:
+    def record(self, _: int = 0) -> None:
         reach = to_offset(self.terminal.epoch, self.read_to)
         self.terminal = self.terminal.model_copy(update={"recorded_to": max(self.terminal.recorded_to, reach)})
 
-    @rule()
-    def checkpoint(self) -> None:
+    def checkpoint(self, _: int = 0) -> None:
         self.saved.append(deepcopy(self.guest))
 
-    @rule(more=st.integers(0, 3))
-    def hibernate_and_wake(self, more: int) -> None:
+    def hibernate_and_wake(self, size: int) -> None:
+        more = size // 4
         self.show(len(self.guest.printed))
         self.record()
         self.terminal = epochs.settle(self.terminal, to_offset(self.terminal.epoch, self.read_to))
@@ -176,22 +172,19 @@ class Histories(RuleBasedStateMachine):
         assert self._come_up() is None, "nothing was rolled back"
         assert self.read_to == len(self.guest.printed) - more, "nothing is missing"
 
-    @rule()
-    def lose_the_node(self) -> None:
+    def lose_the_node(self, _: int = 0) -> None:
         """With the machine, and with whatever the node knew and did not record."""
         self._come_up()
 
-    @rule()
-    def restart_the_node(self) -> None:
+    def restart_the_node(self, _: int = 0) -> None:
         """The machine runs on. The new process does not know whether the old one had written that it is up."""
         again, seam = decide_up(self.terminal, self.guest.ring_start, len(self.guest.printed), self.generation)
         assert again == self.terminal
         assert seam is None or seam == self.terminal.seams[-1]
 
-    @rule(data=st.data())
-    def fork(self, data: st.DataObject) -> None:
+    def fork(self, of: int) -> None:
         """From any checkpoint."""
-        born = data.draw(st.sampled_from(self.saved))
+        born = self.saved[of % len(self.saved)]
         guest_end = len(born.printed)
         child = epochs.forked(
             self.terminal,
@@ -229,11 +222,23 @@ class Histories(RuleBasedStateMachine):
             assert self.shown[seam.start - 1] == self.guest.printed[anchor - 1]
         assert seam.start <= max(before.recorded_to, before.epoch.base) or anchor == self.guest.ring_start, "lost one"
 
-    @precondition(lambda self: self.shown)
-    @invariant()
-    def nothing_is_shown_that_was_not_reserved(self) -> None:
-        assert max(self.shown) < self.terminal.reserved_to
+
+HAPPENINGS = [
+    *(History.print, History.print, History.show, History.show, History.drop_from_ring, History.record),
+    *(History.checkpoint, History.hibernate_and_wake, History.lose_the_node, History.restart_the_node, History.fork),
+]
 
 
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+@settings(max_examples=200)
+@given(
+    step=st.integers(0, 12),
+    happenings=st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(1, 12)), min_size=20, max_size=60),
+)
+def test_over_any_history_no_offset_goes_back_or_stands_for_two_bytes(
+    step: int, happenings: list[tuple[Callable[[History, int], None], int]]
+) -> None:
+    history = History(step)
+    for happen, size in happenings:
+        happen(history, size)
+        assert history.shown_to <= history.terminal.reserved_to, "shown, and not reserved"
+    history.show(len(history.guest.printed))  # and what there is can be read to its end
