@@ -5,7 +5,17 @@ from pathlib import Path
 
 from outlive.api.errors import STATUS, STATUS_OF_CODE
 from outlive.api.metrics import Metrics
-from outlive.api.routes import blobs, conversations, events, health, machine_exec, machine_files, machines, messages
+from outlive.api.routes import (
+    blobs,
+    conversations,
+    events,
+    health,
+    machine_exec,
+    machine_files,
+    machines,
+    messages,
+    principals,
+)
 from outlive.base import KINDS
 
 ROOT = Path(__file__).parents[3]
@@ -16,7 +26,17 @@ RAISED = re.compile(r'Error\(\s*"([a-z_]+\.[a-z_]+)"')
 def test_every_route_is_described() -> None:
     routes = {
         f"`{method} {path.replace(':anything', '')}"
-        for module in (blobs, conversations, events, health, machine_exec, machine_files, machines, messages)
+        for module in (
+            blobs,
+            conversations,
+            events,
+            health,
+            machine_exec,
+            machine_files,
+            machines,
+            messages,
+            principals,
+        )
         for route in module.router.routes
         for method in getattr(route, "methods", ())
         if (path := getattr(route, "path", None))
