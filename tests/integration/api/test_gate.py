@@ -36,6 +36,7 @@ TAKEN_AS_THEY_ARE = (
     "/v1/environments",
     "/v1/nodes",
     "/v1/principals",
+    "/v1/terminals",
 )  # into the matrix, by `protected`
 
 

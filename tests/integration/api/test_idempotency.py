@@ -38,9 +38,9 @@ async def effects(api: Api) -> tuple[int, int]:
 
 
 async def test_the_matrix_covers_every_post_of_conversations(api: Api) -> None:
-    """Those of machines and environments have tests of their own, beside a node; principals are told of once."""
+    """Those of machines, their terminals and environments have tests of their own, beside a node; principals are told of once."""
     conversation = "{conversation}"
-    others = ("/v1/machines", "/v1/environments", "/v1/principals")
+    others = ("/v1/machines", "/v1/environments", "/v1/principals", "/v1/terminals")
     posting = {
         route.path for route in api.app.state.routes if "POST" in route.methods and not route.path.startswith(others)
     }

@@ -1,5 +1,6 @@
 """Principals over HTTP: made with a token that is told once, and each may do what its rights say and no more."""
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from integration.api.machines import MachineApi, open_machine_api
 from integration.api.problems import assert_problem
 from integration.api.stack import Api, follow, fresh_key, open_api
-from outlive.base import new_principal_id
+from outlive.base import PrincipalId, derive, new_principal_id
+from outlive.governance import Claim, KeyScope, rights_of
 
 pytestmark = pytest.mark.anyio
 
@@ -131,6 +133,23 @@ async def test_the_same_key_again_makes_nobody_and_tells_no_token(api: Api, tmp_
     stored = stored_in(tmp_path)
     assert b"new Idempotency-Key" in stored  # what was recorded of the answer
     assert first.json()["token"].encode() not in stored
+
+
+async def test_a_principal_whose_maker_died_before_answering_gets_a_token_when_asked_again(api: Api) -> None:
+    owner = (await api.http.get("/v1/principals/me")).json()
+    body, key = b'{"name": "ci", "kind": "service"}', fresh_key()
+    keys = api.parts.idempotency._keys
+    scope = KeyScope(PrincipalId(owner["id"]), "POST", "/v1/principals", key["idempotency-key"])
+    claim = await keys.claim(scope, hashlib.sha256(body).digest())
+    assert isinstance(claim, Claim)
+    id = PrincipalId(derive("prin", claim.operation))
+    rights = rights_of("service")
+    await api.parts.principals.create(id, name="ci", kind="service", rights=rights, token="seen by nobody")
+    await keys.release(claim)
+    made = (await api.http.post("/v1/principals", content=body, headers=key)).json()
+    assert made["id"] == id
+    async with acting_as(api, made) as http:
+        assert (await http.get("/v1/principals/me")).json()["id"] == id
 
 
 async def test_only_those_with_admin_see_and_change_principals(api: Api) -> None:
