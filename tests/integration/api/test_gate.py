@@ -31,13 +31,8 @@ PROTECTED = [
 PUBLIC = ["/healthz", "/readyz", "/metrics", "/openapi.json"]
 
 
-TAKEN_AS_THEY_ARE = (
-    "/v1/machines",
-    "/v1/environments",
-    "/v1/nodes",
-    "/v1/principals",
-    "/v1/terminals",
-)  # into the matrix, by `protected`
+# Into the matrix, by `protected`.
+TAKEN_AS_THEY_ARE = ("/v1/machines", "/v1/environments", "/v1/nodes", "/v1/principals", "/v1/terminals")
 
 
 def test_the_matrix_covers_every_route(api_routes: set[tuple[str, str]]) -> None:

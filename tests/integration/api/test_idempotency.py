@@ -38,7 +38,7 @@ async def effects(api: Api) -> tuple[int, int]:
 
 
 async def test_the_matrix_covers_every_post_of_conversations(api: Api) -> None:
-    """Those of machines, their terminals and environments have tests of their own, beside a node; principals are told of once."""
+    """The others have tests of their own."""
     conversation = "{conversation}"
     others = ("/v1/machines", "/v1/environments", "/v1/principals", "/v1/terminals")
     posting = {
