@@ -169,9 +169,8 @@ class Slow:
         if self.is_slow and before.is_booting:
             self.is_slow = False
             known = self._origin.connections
-            with anyio.move_on_after(1.5):
-                while self._origin.connections == known:  # noqa: ASYNC110
-                    await anyio.sleep(0.01)
+            with anyio.move_on_after(1.5):  # it would come within milliseconds
+                await eventually(lambda: self._origin.connections != known, within_s=60)
             self.heard_before = self._origin.connections - known
         return await self._records.change(machine, decide, gone=gone)
 
