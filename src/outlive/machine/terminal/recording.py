@@ -18,7 +18,7 @@ import anyio.to_thread
 from outlive.base import BrokenError, CrashPoint, NodeId, NotFoundError, TerminalId, reach
 from outlive.machine.terminal.journal import Input, Journal, Mark, Output, Record, Resize, Snapshot, end_of, read_all
 from outlive.machine.terminal.records import TerminalRecords
-from outlive.machine.terminal.segments import damaged, folder_of, pack, unpack
+from outlive.machine.terminal.segments import Packed, damaged, folder_of, pack, unpack
 from outlive.machine.terminal.status import Seam, Segment, Terminal
 from outlive.storage.objects import ObjectStore
 
@@ -69,19 +69,28 @@ class Recordings:
     async def upload(self, local: LocalJournal, *, holder: tuple[NodeId, int] | None) -> int:
         """Put every complete segment of `local` into the store. Returns how many. One caller at a time per terminal."""
         numbers = local.sealed()
+        # After a restart most of them are there: not one of those is sent again.
+        known = await self._indexed(local.terminal, numbers) if len(numbers) > 1 else {}
         for n in numbers:
             content = local.content(n)
             if content is None:
                 raise BrokenError("terminal.segment_missing", f"Segment {n} of {local.terminal} is not on its node.")
             packed = await anyio.to_thread.run_sync(pack, content)
-            await self._objects.put_new(packed.segment.key, packed.content)
-            reach(CrashPoint.RECORDING_AFTER_PUT)
-            indexed = await self._records.add_segment(packed.segment, recorded_to=packed.segment.end, holder=holder)
+            indexed = known.get(n) or await self._put(packed, holder)
             # Another content under its number is fine if it covers the same: its output went to make room here, say.
             if (indexed.end, indexed.input_end) != (packed.segment.end, packed.segment.input_end):
                 raise BrokenError("terminal.segment_taken", f"{local.terminal} has another segment {n} already.")
             local.forget(n)
         return len(numbers)
+
+    async def _put(self, packed: Packed, holder: tuple[NodeId, int] | None) -> Segment:
+        await self._objects.put_new(packed.segment.key, packed.content)
+        reach(CrashPoint.RECORDING_AFTER_PUT)
+        return await self._records.add_segment(packed.segment, recorded_to=packed.segment.end, holder=holder)
+
+    async def _indexed(self, terminal: TerminalId, numbers: Sequence[int]) -> dict[int, Segment]:
+        found = await self._records.segments(terminal, after=numbers[0] - 1, limit=len(numbers))
+        return {segment.n: segment for segment in found}
 
     async def discard(self, terminal: TerminalId) -> None:
         """Remove every object of a recording. Its forks lose what they shared."""
@@ -196,7 +205,7 @@ class Recordings:
     async def _fork_of(self, terminal: Terminal, local: LocalJournal | None) -> tuple[int, int]:
         """Where its own output begins, and up to where that of its origin is its too."""
         first = await self._records.segments(terminal.id, limit=1)
-        begin = first[0].start if first else terminal.reserved_to
+        begin = first[0].start if first else terminal.recorded_to  # without a segment, that is where it was born
         if not first and local is not None:
             async for journal in self._own(terminal, 0, local):
                 outputs = [record.offset for record in journal.records if isinstance(record, Output)]

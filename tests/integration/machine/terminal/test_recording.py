@@ -131,7 +131,7 @@ async def test_a_fork_reads_what_is_older_than_itself_from_its_origin_and_nothin
     await recorded.write(parent, printed(0, b"shared past, "), typed(5, 0, b"p"))
     await recorded.write(parent, printed(13, b"the parent goes on"), typed(20, 1, b"q"))
     child = await recorded.another(
-        origin=recorded.first.id, seams=(Seam(start=13, at=5000, generation=1),), reserved_to=5000
+        origin=recorded.first.id, seams=(Seam(start=13, at=5000, generation=1),), reserved_to=9000, recorded_to=13
     )
     assert await recorded.output(child) == [Piece(0, b"shared past, ")]
     own = recorded.spool(child, offset=13)
@@ -253,9 +253,15 @@ async def test_a_segment_that_is_indexed_already_is_forgotten_and_counted_once(r
     assert again is not None
     recorded.spools.append(again)
     assert again.sealed() == [1]
-    assert await recorded.recordings.upload(again, holder=recorded.holder) == 1
+    again.append(printed(3, b"def"))
+    again.cut(AT)
+    async for stored in recorded.objects.list("terminals"):
+        await recorded.objects.delete(stored.key)
+    assert await recorded.recordings.upload(again, holder=recorded.holder) == 2
     assert again.sealed() == []
-    assert (await recorded.records.terminals.get(recorded.first.id)).segments == 1
+    assert (await recorded.records.terminals.get(recorded.first.id)).segments == 2
+    # What the index knew was not sent again.
+    assert len([stored async for stored in recorded.objects.list("terminals")]) == 1
 
 
 async def test_another_segment_under_its_number_is_not_taken_for_it(recorded: Recorded) -> None:

@@ -188,6 +188,7 @@ def test_segments_are_cut_by_size_and_what_is_old_is_due(folder: Path) -> None:
         assert (spool.sealed(), spool.n) == ([1], 2)
         spool.forget(1)
         assert (spool.sealed(), spool.oldest_at, spool.is_due(after(7))) == ([], after(6), False)
+        assert spool.waiting_bytes == (folder / "2.journal").stat().st_size
 
 
 def test_what_is_uploaded_goes_but_for_what_follows_the_newest_snapshot(folder: Path) -> None:
@@ -234,6 +235,7 @@ def test_when_the_store_is_away_too_long_the_oldest_output_goes_and_what_was_typ
             spool.append(typed(spool.offset, number, b"k"))
             fill(spool, SEGMENT_BYTES)
         assert spool.waiting_bytes <= 5 * SEGMENT_BYTES
+        assert spool.waiting_bytes == sum(path.stat().st_size for path in folder.iterdir())
         records = records_of(spool)
         assert b"".join(record.data for record in records if isinstance(record, Input)) == b"k" * 10
         gaps = [record.value for record in records if isinstance(record, Mark)]

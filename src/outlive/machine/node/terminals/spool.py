@@ -69,6 +69,7 @@ class Spool:
         self._descriptor = -1
         self._is_input_moved = False  # a seam came: the next input says where it goes on
         self._since_snapshot = 0
+        self._sealed_bytes = 0  # of complete segments that wait; counted, since it is asked for with every piece
 
     @classmethod
     def begin(
@@ -105,6 +106,7 @@ class Spool:
         last = found[-1]
         spool.offset, spool.input_offset, spool.generation = last.offset, last.input_offset, last.generation
         spool._is_input_moved = last.is_input_moved
+        spool._sealed_bytes = sum(one.size for one in found[:-1])
         newest = max((place for place, one in enumerate(found) if one.has_snapshot), default=0)
         spool._since_snapshot = sum(one.size for one in found[newest:])
         return spool
@@ -122,7 +124,7 @@ class Spool:
     @property
     def waiting_bytes(self) -> int:
         """Of the journal, that are not in the object store."""
-        return sum(file.size for file in self._files if not file.is_uploaded)
+        return self._sealed_bytes + self._files[-1].size
 
     @property
     def oldest_at(self) -> datetime | None:
@@ -188,7 +190,9 @@ class Spool:
     def forget(self, n: int) -> None:
         """All segments up to `n` are in the object store."""
         for file in self._files[:-1]:
-            file.is_uploaded = file.is_uploaded or file.n <= n
+            if file.n <= n and not file.is_uploaded:
+                file.is_uploaded = True
+                self._sealed_bytes -= file.size
         with explained():
             self._prune()
 
@@ -252,6 +256,7 @@ class Spool:
     def _cut(self, at: datetime) -> None:
         n = self.n + 1
         self._files[-1].end = self.offset
+        self._sealed_bytes += self._files[-1].size
         self._start_file(n, at)
         while self.waiting_bytes > self._limit and self._strip_oldest():
             pass
@@ -292,6 +297,7 @@ class Spool:
                 journal = read_all(path_of(self._folder, file.n).read_bytes())
                 content = encode_header(journal.header) + encode_many(without_output(journal.records))
                 replace_file(self._folder, file.n, content)
+                self._sealed_bytes += len(content) - file.size
                 file.size, file.has_output, file.has_snapshot = len(content), False, False
                 return True
         return False
