@@ -16,6 +16,7 @@ from outlive.machine.activities import NodeActivities
 from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.node import Node, open_node
 from outlive.machine.node.strays import watch_strays
+from outlive.machine.node.terminal_door import NodeTerminalDoor
 from outlive.machine.node.watch import keep_lease, watch_residents
 from outlive.machine.node_wire import parse_address
 from outlive.machine.queues import CREATE, node_queue
@@ -95,6 +96,7 @@ async def _serve_door(settings: Settings, node: Node, address: str, *, task_stat
             NodeDoor(node),
             listeners,
             ensure_node_token(settings),
+            terminals=NodeTerminalDoor(node),
             tls_cert=settings.node.tls_cert,
             tls_key=settings.node.tls_key,
             task_status=task_status,

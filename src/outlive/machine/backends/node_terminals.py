@@ -1,17 +1,17 @@
 """The door to terminals on their nodes: calls over HTTP, attachments over raw connections."""
 
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
 import anyio
 import anyio.abc
 from pydantic import TypeAdapter, ValidationError
 
-from outlive.base import MachineId, TerminalId, UnavailableError
+from outlive.base import MachineId, TerminalId
 from outlive.machine.backends.node_calls import NodeCalls, lines, parse
 from outlive.machine.door import Output
 from outlive.machine.node_wire import ActRequest, garbled, parse_line
 from outlive.machine.status import Effect
+from outlive.machine.terminal.byte_frames import ByteFrames
 from outlive.machine.terminal.door import (
     Act,
     AttachTerminal,
@@ -22,15 +22,11 @@ from outlive.machine.terminal.door import (
     Signal,
     TerminalView,
 )
-from outlive.machine.terminal.frames import Channel, Frame, FrameDecoder, encode
 from outlive.machine.terminal.status import Operator, Terminal
 
 ACT_WITHIN_S = 45.0  # the node itself gives a program 30 s to read what is typed
 RUN_MARGIN_S = 60.0  # beyond a command's own timeout
-SEND_WITHIN_S = 60.0
-_CHUNK = 256 * 1024
 _VIEWS = TypeAdapter(list[TerminalView])
-_GONE = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class HttpTerminalDoor:
@@ -71,7 +67,7 @@ class HttpTerminalDoor:
     async def attach(
         self, machine: MachineId, generation: int, terminal: TerminalId, request: AttachTerminal
     ) -> FrameStream:
-        return SplicedFrames(await self._calls.dial(machine, generation, terminal=terminal, attach=request))
+        return ByteFrames(await self._calls.dial(machine, generation, terminal=terminal, attach=request))
 
     async def flush(self, machine: MachineId, generation: int, terminal: TerminalId) -> Terminal:
         return parse(Terminal, await self._calls.call(machine, generation, "POST", f"/terminals/{terminal}/flush"))
@@ -94,40 +90,3 @@ class HttpTerminalDoor:
                 if isinstance(told, Effect):
                     return
         raise garbled("the output of a command ended without its result")
-
-
-class SplicedFrames:
-    """Frames over a byte stream. A `FrameStream`."""
-
-    def __init__(self, stream: anyio.abc.ByteStream) -> None:
-        self._stream = stream
-        self._decoder = FrameDecoder()
-        self._came: deque[Frame] = deque()
-
-    async def send(self, channel: Channel, payload: bytes) -> None:
-        try:
-            with anyio.fail_after(SEND_WITHIN_S):
-                await self._stream.send(encode(channel, payload))
-        except TimeoutError:
-            raise _away("it takes nothing any more") from None
-        except _GONE as error:
-            raise _away("it hung up") from error
-
-    async def receive(self) -> tuple[Channel, bytes] | None:
-        while not self._came:
-            try:
-                self._came.extend(self._decoder.feed(await self._stream.receive(_CHUNK)))
-            except anyio.EndOfStream:
-                if self._decoder.is_between:
-                    return None
-                raise _away("it hung up in the middle of a word") from None
-            except _GONE as error:
-                raise _away("it hung up") from error
-        return self._came.popleft()
-
-    async def aclose(self) -> None:
-        await anyio.aclose_forcefully(self._stream)
-
-
-def _away(why: str) -> UnavailableError:
-    return UnavailableError("node.away", f"The node of this terminal does not answer ({why}); attach again.")

@@ -35,6 +35,7 @@ class Adoption:
                 except OutliveError as error:
                     _log.error("sandbox of machine %s: %s", sandbox.machine, error.message)
         await self.mourn()
+        self._housing.tasks.start_soon(self._housing.terminals.sweep)
 
     async def tend(self, sandbox: Sandbox) -> None:
         """What no step has in hand is as the records say: taken up, or destroyed. For what failed half-way, or was
@@ -105,6 +106,7 @@ class Adoption:
             await resident.freeze("halted")
         self._housing.residents.add(resident)
         _log.info("machine %s is here again", record.id)
+        self._housing.terminals.take_up(resident)
         await self._housing.runs.take_up(resident)
         self._housing.tasks.start_soon(up.start_missing_services, resident)
 
@@ -130,6 +132,7 @@ class Adoption:
         """Its filesystem is saved, its memory and what ran in it are gone. Its disk is given up only when all of this
         is written down; what is worth trying again is raised before that, and the disk stays."""
         parts = self._parts
+        await self._housing.terminals.flush(resident)
         resident.end("lost")
         self._housing.residents.remove(resident)
         record = await parts.machines.get(resident.id)

@@ -19,6 +19,7 @@ from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident, Residents
 from outlive.machine.node.runs import Runs
 from outlive.machine.node.saving import Saving
+from outlive.machine.node.terminals.hosts import TerminalHosts
 from outlive.machine.sandbox import Sandbox
 from outlive.machine.status import Machine
 
@@ -31,7 +32,8 @@ class Housing:
         self.tasks = tasks
         self.residents = Residents()
         self.runs = Runs(parts, tasks)
-        self.saving = Saving(parts)
+        self.terminals = TerminalHosts(parts, tasks)
+        self.saving = Saving(parts, self.terminals)
         self.locks: defaultdict[MachineId, anyio.Lock] = defaultdict(anyio.Lock)
         self._settling: set[MachineId] = set()
 

@@ -47,6 +47,7 @@ class Node:
         self.residents = housing.residents
         self.runs = housing.runs
         self.saving = housing.saving
+        self.terminals = housing.terminals
         self._locks = housing.locks
 
     # ── steps ──
@@ -102,9 +103,11 @@ class Node:
         async with self._locks[machine]:
             resident = self.residents.find(machine)
             if resident is not None:
+                await self.terminals.flush(resident)
                 resident.end("removed")
                 await self.parts.sandboxes.destroy(resident.sandbox)
                 self.residents.remove(resident)
+            await self.terminals.forget(machine)
             await anyio.to_thread.run_sync(
                 partial(shutil.rmtree, spool_of(self.parts.path, machine), ignore_errors=True)
             )
@@ -189,6 +192,7 @@ class Node:
                 )
         reach(CrashPoint.UP_AFTER_RECORD)
         self.residents.add(resident)
+        self.terminals.take_up(resident)
         return resident
 
     @asynccontextmanager
@@ -229,6 +233,7 @@ class Node:
             await self.saving.hibernate(resident)
         else:
             record = await parts.machines.get(resident.id)
+            await self.terminals.flush(resident)
             saved = await self.saving.salvage(record, resident.sandbox)
             await parts.machines.change(
                 resident.id,
@@ -251,6 +256,7 @@ async def open_node(parts: NodeParts, *, is_adopting: bool = True) -> AsyncItera
     Leaving it leaves them running."""
     async with anyio.create_task_group() as tasks:
         node = Node(parts, tasks)
+        tasks.start_soon(node.terminals.watch_leases)
         if is_adopting:
             await node.adoption.adopt()
         yield node

@@ -19,6 +19,7 @@ from outlive.machine import lifecycle
 from outlive.machine.checkpoint import CheckpointFacts, Manifest, Saved
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident
+from outlive.machine.node.terminals.hosts import TerminalHosts
 from outlive.machine.reconciler import prune_checkpoints
 from outlive.machine.sandbox import Sandbox
 from outlive.machine.status import Checkpoint, Machine
@@ -31,8 +32,9 @@ _QUIESCE_WITHIN_S = 10.0
 
 
 class Saving:
-    def __init__(self, parts: NodeParts) -> None:
+    def __init__(self, parts: NodeParts, terminals: TerminalHosts) -> None:
         self._parts = parts
+        self._terminals = terminals
 
     async def checkpoint(self, resident: Resident) -> Checkpoint:
         """One more checkpoint; the machine goes on."""
@@ -43,6 +45,7 @@ class Saving:
                 saved = await self._store(record, resident.sandbox, begun, has_memory=has_memory)
             return await self._finish(record, begun, saved)
 
+        await self._terminals.flush(resident)
         ready = await _sharing_if_sound(resident.id, save)
         resident.saved_at = self._parts.clock.monotonic()
         return ready
@@ -50,7 +53,9 @@ class Saving:
     async def hibernate(self, resident: Resident) -> Checkpoint:
         """Its last checkpoint; the machine is gone from here when this returns."""
         parts = self._parts
+        await self._terminals.flush(resident)
         async with self._standing_still(resident) as (record, mark, has_memory):
+            await self._terminals.rest(resident)
             ready = await self._save(record, resident.sandbox, mark, has_memory=has_memory)
             reach(CrashPoint.HIBERNATE_BEFORE_RECORD)
             now = parts.clock.now()

@@ -157,7 +157,8 @@ async def _freeze_idle(node: Node, resident: Resident) -> None:
         is_quiet = all(terminal.output_ago_s >= policy for terminal in found.terminals)
         # Nothing runs but its services: commands that somebody asked for were counted above.
         only_services = found.commands <= len(resident.spec.start)
-        if is_quiet and only_services and not found.previews and not found.relayed:
+        has_job = await node.terminals.has_job(resident, guest, _GATE_WITHIN_S)
+        if is_quiet and only_services and not has_job and not found.previews and not found.relayed:
             await resident.freeze("idle")
         else:
             resident.touch()

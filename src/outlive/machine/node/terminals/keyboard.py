@@ -170,6 +170,11 @@ class Keyboard:
             if self._terminal.lease is not None and self._terminal.lease.operator == operator.id:
                 self.used_at = self._clock.monotonic()
 
+    def saw_leave(self, operator: Operator) -> None:
+        """From now on its absence counts."""
+        if self._terminal.lease is not None and self._terminal.lease.operator == operator.id:
+            self.used_at = self._clock.monotonic()
+
     async def take(self, operator: Operator) -> None:
         async with self._lock:
             now, offset = self._clock.now(), self._host.recorder.offset

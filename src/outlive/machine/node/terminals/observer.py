@@ -87,6 +87,8 @@ class Observer:
         terminal, end = self._watched.terminal, self._watched.tail.end
         if offset is not None:
             self._opening.append(_status(frames.status_attached(terminal, offset)))
+            # One who had all there was when the machine was rolled back has no gap to come across.
+            self._opening += [_status(frames.status_seam(seam)) for seam in terminal.seams if seam.at == offset]
             return offset
         self._opening.append(_status(frames.status_attached(terminal, end, is_screen=True)))
         drawn = self._watched.draw()

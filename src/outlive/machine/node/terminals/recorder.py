@@ -79,8 +79,7 @@ class Recorder:
     async def skip(self, offset: int) -> None:
         """The guest has nothing before `offset` any more: that is gone."""
         await self.reserve(offset)
-        value = {"from": self.spool.offset, "to": offset}
-        self.note(Mark(self._clock.now(), offset, "gap", value))  # type: ignore[arg-type]
+        self.note(Mark(self._clock.now(), offset, "gap", {"from": self.spool.offset, "to": offset}))
         self.tail.jump(offset)
 
     async def reserve(self, end: int) -> None:

@@ -8,16 +8,16 @@ Rule 2: a screen that cannot be rebuilt is empty; that is said in the log, and n
 import logging
 
 import anyio.lowlevel
+from pydantic import JsonValue
 
 from outlive.base import FencedError, OutliveError
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.terminals.recorder import Recorder
 from outlive.machine.node.terminals.spool import Spool, spool_folder
-from outlive.machine.terminal.frames import seam_words
 from outlive.machine.terminal.journal import Mark, Output, Resize, read_all
 from outlive.machine.terminal.recording import Recordings
 from outlive.machine.terminal.screen import Screen
-from outlive.machine.terminal.status import Terminal
+from outlive.machine.terminal.status import Seam, Terminal
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ async def open_journal(parts: NodeParts, terminal: Terminal, generation: int) ->
     if spool is not None and spool.generation != generation:
         spool.discard()
         spool = None
+    is_new = spool is None
     if spool is None:
         newest = await parts.terminals.segments(terminal.id, after=terminal.segments - 1, limit=1)
         spool = Spool.begin(
@@ -63,11 +64,16 @@ async def open_journal(parts: NodeParts, terminal: Terminal, generation: int) ->
             generation=generation,
             at=now,
         )
-    if spool.offset < terminal.epoch.base:
-        seam = next((each for each in terminal.seams if each.at == terminal.epoch.base), None)
-        value = seam_words(seam) if seam is not None else None
-        spool.append(Mark(now, terminal.epoch.base, "seam", value))  # type: ignore[arg-type]
+        spool.append(Resize(now, spool.offset, terminal.cols, terminal.rows))
+    base = terminal.epoch.base
+    seam = next((each for each in terminal.seams if each.generation == generation), None)
+    if spool.offset < base or (is_new and seam is not None):
+        spool.append(Mark(now, base, "seam", None if seam is None else _words(seam)))
     return spool
+
+
+def _words(seam: Seam) -> JsonValue:
+    return {"from": seam.start, "at": seam.at, "generation": seam.generation}
 
 
 async def rebuild(parts: NodeParts, recordings: Recordings, terminal: Terminal, spool: Spool) -> Screen:

@@ -1,0 +1,226 @@
+"""The terminals of all machines that are up here: who hosts them, from a machine's coming up to its end.
+
+Rule 1: whatever the guest holds has a record, and what it does not hold any more is `lost`. That is found out when a
+        machine comes up or the node was restarted, and nobody waits for it but who asks for a terminal meanwhile.
+Rule 2: nothing here keeps a machine from being saved, frozen or ended.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from outlive.base import FencedError, MachineId, NotFoundError, OutliveError, TerminalId, UnavailableError, is_id
+from outlive.machine.guest_link import Guest
+from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.resident import End, Resident
+from outlive.machine.node.terminals.host import READY_WITHIN_S, TerminalHost
+from outlive.machine.node.terminals.meeting import meet
+from outlive.machine.node.terminals.spool import Spool, spool_folder
+from outlive.machine.terminal import lease
+from outlive.machine.terminal.door import OpenTerminal
+from outlive.machine.terminal.epochs import RESERVE_STEP
+from outlive.machine.terminal.recording import Recordings
+from outlive.machine.terminal.status import Epoch, Terminal
+
+_LEASES_EVERY_S = 1.0
+_FLUSH_WITHIN_S = 10.0
+_MEET_AGAIN_S = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class TerminalHosts:
+    def __init__(self, parts: NodeParts, tasks: anyio.abc.TaskGroup) -> None:
+        self.recordings = Recordings(parts.objects, parts.terminals)
+        self._parts = parts
+        self._tasks = tasks
+        self._hosts: dict[TerminalId, TerminalHost] = {}
+        self._met: dict[MachineId, anyio.Event] = {}  # of those that are up: their guest was asked what it holds
+
+    def of(self, resident: Resident) -> Iterator[TerminalHost]:
+        return (host for host in list(self._hosts.values()) if host.resident is resident)
+
+    # ── a machine comes up, and ends ──
+
+    def take_up(self, resident: Resident) -> None:
+        """Host what it holds, soon."""
+        self._met[resident.id] = met = anyio.Event()
+        resident.on_end.append(lambda how: self._end(resident, how))
+        self._tasks.start_soon(self._meet, resident, met)
+
+    async def _meet(self, resident: Resident, met: anyio.Event) -> None:
+        while resident.ended is None:
+            try:
+                async for terminal in meet(self._parts, self.recordings, resident):
+                    await self._start(resident, terminal)
+                break
+            except FencedError:
+                break
+            except OutliveError as error:
+                _log.info("machine %s: its terminals are not known yet: %s", resident.id, error.message)
+                await anyio.sleep(_MEET_AGAIN_S)
+        met.set()
+
+    async def _start(self, resident: Resident, terminal: Terminal) -> None:
+        while (old := self._hosts.get(terminal.id)) is not None:
+            if old.resident is resident:
+                return
+            old.end("removed")
+            await old.over.wait()
+        if resident.ended is None:
+            host = self._hosts[terminal.id] = TerminalHost(self._parts, self.recordings, resident, terminal)
+            self._tasks.start_soon(self._run, host)
+
+    async def _run(self, host: TerminalHost) -> None:
+        try:
+            await host.run()
+        finally:
+            if self._hosts.get(host.terminal.id) is host:
+                del self._hosts[host.terminal.id]
+            host.over.set()
+
+    def _end(self, resident: Resident, how: End) -> None:
+        for host in self.of(resident):
+            host.end(how)
+
+    # ── asked for ──
+
+    async def open(self, resident: Resident, request: OpenTerminal) -> TerminalHost:
+        """A new one; one that is there already under this id is that one."""
+        try:
+            await self._parts.terminals.get(request.terminal)
+        except NotFoundError:
+            # The guest first: it opens an id once. If we die now it is found there, and gets its record then.
+            argv = ("bash", "-c", request.command) if request.command is not None else request.argv
+            async with resident.use() as guest:
+                await guest.terminals.open(
+                    request.terminal,
+                    argv=argv,
+                    columns=request.cols,
+                    rows=request.rows,
+                    env=request.env,
+                    cwd=request.cwd,
+                    user=request.user or resident.spec.user,
+                )
+            resident.is_dirty = True
+            record = await self._parts.terminals.ensure(self._new_record(resident, request, argv))
+            await self._start(resident, record)
+        return await self.find(resident, request.terminal)
+
+    def _new_record(self, resident: Resident, request: OpenTerminal, argv: tuple[str, ...] | None) -> Terminal:
+        now = self._parts.clock.now()
+        return Terminal(
+            id=request.terminal,
+            machine=resident.id,
+            name=request.terminal,
+            owner=request.owner,
+            command=argv,
+            cols=request.cols,
+            rows=request.rows,
+            epoch=Epoch(generation=resident.generation),
+            reserved_to=RESERVE_STEP,
+            created_at=now,
+            changed_at=now,
+        )
+
+    async def find(self, resident: Resident, terminal: TerminalId) -> TerminalHost:
+        host = self._hosts.get(terminal)
+        if host is None or host.resident is not resident:
+            host = await self._wait_for(resident, terminal)
+        await host.wait_ready()
+        return host
+
+    async def _wait_for(self, resident: Resident, terminal: TerminalId) -> TerminalHost:
+        record = await self._parts.terminals.get(terminal)
+        if record.machine != resident.id:
+            raise NotFoundError("terminal.unknown", f"Machine {resident.id!r} has no terminal {terminal!r}.")
+        lease.check_open(record)
+        if "halted" not in resident.frozen:
+            await resident.wake_up()  # a frozen machine says nothing of what it holds
+        met = self._met.get(resident.id)
+        if met is not None:
+            with anyio.move_on_after(READY_WITHIN_S):
+                await met.wait()
+        host = self._hosts.get(terminal)
+        if host is None or host.resident is not resident:
+            lease.check_open(await self._parts.terminals.get(terminal))
+            raise UnavailableError("terminal.not_ready", f"Terminal {terminal!r} is not ready yet; try again.")
+        return host
+
+    # ── around a checkpoint ──
+
+    async def flush(self, resident: Resident) -> None:
+        """What was recorded goes to the object store, if that is there: it is no reason to wait long."""
+        with anyio.move_on_after(_FLUSH_WITHIN_S):
+            for host in self.of(resident):
+                try:
+                    await host.wait_ready()
+                    await host.flush()
+                except OutliveError as error:
+                    _log.warning("terminal %s is not stored yet: %s", host.terminal.id, error.message)
+
+    async def rest(self, resident: Resident) -> None:
+        """Before it sleeps, with nobody in it any more. What fails is raised: then it stays awake."""
+        for host in self.of(resident):
+            await host.rest()
+
+    async def has_job(self, resident: Resident, guest: Guest, within_s: float) -> bool:
+        """Whether something runs in front of a shell. Full-screen programs wait for somebody: they are no job."""
+        names = {host.terminal.name for host in self.of(resident) if not host.is_full_screen}
+        if not names:
+            return False
+        held = await guest.terminals.list(within_s)
+        return any(each.terminal in names and each.foreground is not None and each.exit is None for each in held)
+
+    # ── for as long as the node runs ──
+
+    async def watch_leases(self) -> None:
+        while True:
+            await anyio.sleep(_LEASES_EVERY_S)
+            for host in list(self._hosts.values()):
+                try:
+                    await host.expire_lease()
+                except OutliveError as error:
+                    _log.info("terminal %s: %s", host.terminal.id, error.message)
+
+    async def forget(self, machine: MachineId) -> None:
+        """The machine is deleted: what is left of its journals here goes. What was stored stays."""
+        self._met.pop(machine, None)
+        for terminal in await self._parts.terminals.list(machine):
+            host = self._hosts.get(terminal.id)
+            if host is not None:
+                await host.over.wait()
+            Spool(spool_folder(self._parts.path, terminal.id), terminal.id).discard()
+
+    async def sweep(self) -> None:
+        """Journals that an earlier process of this node left, of terminals that have ended or went on elsewhere."""
+        for folder in self._left_behind():
+            terminal = TerminalId(folder.name)
+            try:
+                await self._sweep_one(terminal, folder)
+            except OutliveError as error:
+                _log.info("the journal of terminal %s stays: %s", terminal, error.message)
+
+    def _left_behind(self) -> list[Path]:
+        parent = spool_folder(self._parts.path, TerminalId("any")).parent
+        folders = parent.iterdir() if parent.is_dir() else ()
+        return [one for one in folders if is_id(one.name, "term") and TerminalId(one.name) not in self._hosts]
+
+    async def _sweep_one(self, terminal: TerminalId, folder: Path) -> None:
+        spool = Spool.reopen(folder, terminal)
+        if spool is None:
+            return
+        try:
+            record: Terminal | None = await self._parts.terminals.get(terminal)
+        except NotFoundError:
+            record = None
+        if record is not None and not record.is_open and spool.n > record.segments:
+            spool.cut(self._parts.clock.now())
+            await self.recordings.upload(spool, holder=None)
+        is_past = record is None or not record.is_open or record.epoch.generation > spool.generation
+        spool.close()
+        if is_past and terminal not in self._hosts:
+            spool.discard()
