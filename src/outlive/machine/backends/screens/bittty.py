@@ -158,7 +158,7 @@ class BitttyScreen:
         if self._begun is not None:
             return self._begun
         parser = self._board.parser
-        return parser.buffer[parser.pos :].encode(errors="replace") + self._decoder.getstate()[0]
+        return str(parser.buffer[parser.pos :]).encode(errors="replace") + self._decoder.getstate()[0]
 
 
 def _new_board(cols: int, rows: int) -> Any:
@@ -192,7 +192,7 @@ def _cells(line: list[tuple[Style, str]]) -> list[Cell]:
 
 
 def _sgr(style: Style) -> str:
-    return PLAIN + style_to_ansi(style)
+    return PLAIN + str(style_to_ansi(style))
 
 
 def _saved(kept: Any) -> Pen:

@@ -34,6 +34,12 @@ class GhosttyScreens:
 
     def __init__(self) -> None:
         self._decode = state.Decoder()
+        # The first call of some functions takes 50 ms, to read their declarations. Nobody who attaches waits for that.
+        first = self.new(2, 2)
+        first.feed(b"x\x1b[?1049h")
+        first.text()
+        first.draw()
+        first.close()
 
     def new(self, cols: int, rows: int) -> "GhosttyScreen":
         return GhosttyScreen(cols, rows, self._decode)
@@ -73,7 +79,8 @@ class GhosttyScreen:
 
     @property
     def size_bytes(self) -> int:
-        return _IDLE_BYTES + state.get(self._handle, "TOTAL_ROWS", "size_t") * self.cols * _CELL_BYTES
+        rows = int(state.get(self._handle, "TOTAL_ROWS", "size_t"))
+        return _IDLE_BYTES + rows * self.cols * _CELL_BYTES
 
     def feed(self, data: bytes) -> None:
         data = _MARK.sub(lambda _: _NOTHING, self._held + data)
@@ -158,12 +165,13 @@ class GhosttyScreen:
         rows = state.rows(handle, self._decode, history=_EXACT_LINES)
         exact = len(rows) - self.rows  # of those that scrolled out
         scrolled = state.get(handle, "SCROLLBACK_ROWS", "size_t")
-        above = ""
-        if scrolled > exact:
-            split = next((i for i in range(1, exact + 1) if _ends_line(rows[i - 1])), 1)
-            above = state.scrolled_out(handle, scrolled - exact + split)
-            rows = rows[split:]
-        return Side(rows, Pen(), keyboard=state.keyboard(handle), above=above)
+        if scrolled == exact:
+            return Side(rows, Pen(), keyboard=state.keyboard(handle))
+        split = next((i for i in range(1, exact + 1) if _ends_line(rows[i - 1])), 1)
+        last, rows = rows[split - 1], rows[split:]
+        above = state.scrolled_out(handle, scrolled - exact + split)
+        is_wrapped = last.is_wrapped and bool(last.cells[-1].text)
+        return Side(rows, Pen(), above, is_wrapped, state.keyboard(handle))
 
 
 def _ends_line(row: Row) -> bool:

@@ -15,16 +15,16 @@ from pyghostty.core import check, init_sized
 from outlive.machine.backends.screens.picture import PLAIN, Cell, Margins, Pen, Row
 
 # Modes that a drawing carries over. Left out are those that it sets by itself (4, 6, 69, 2027, the alternate screen's),
-# that change the size (3) or answer when set (2048), and the hold of a frame (2026), which ends by itself.
-_DEC_MODES = (1, 5, 7, 8, 9, 12, 25, 40, 45, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016)
-_DEC_MODES += (1035, 1036, 1039, 1045, 2004, 2031)
+# that change the size (3, 40) or answer when set (2048), and the hold of a frame (2026), which ends by itself.
+_KEYS_AND_LOOK = (1, 5, 7, 8, 9, 12, 25, 45, 66, 1035, 1036, 1039, 1045, 2004, 2031)
+_DEC_MODES = (*_KEYS_AND_LOOK, 1000, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016)
 _ANSI_MODES = (2, 12, 20)
 _ALTERNATE_MODES = (1049, 1047, 47)
 
 _CELL_TEXT, _CELL_GRAPHEME, _CELL_PALETTE, _CELL_RGB = range(4)
 _WIDTHS = (1, 2, 0, 1)  # narrow, wide, what a wide one covers, the last column where none fitted
-_ATTRIBUTES = (("bold", "1"), ("faint", "2"), ("italic", "3"), ("blink", "5"), ("inverse", "7"))
-_ATTRIBUTES += (("invisible", "8"), ("strikethrough", "9"), ("overline", "53"))
+_ATTRIBUTES = {"bold": "1", "faint": "2", "italic": "3", "blink": "5"}
+_ATTRIBUTES |= {"inverse": "7", "invisible": "8", "strikethrough": "9", "overline": "53"}
 _ROWS = re.compile(r"\x1b\[(\d+);(\d+)r")
 _NO_CONTROLS = dict.fromkeys(range(0x7F, 0xA0), "\ufffd")
 _USUAL_CHARSETS = re.compile(r"\x1b[()*+]B")
@@ -223,7 +223,7 @@ def _style(cells: Any, at: int) -> str:
 
 
 def _sgr(style: Any) -> str:
-    parameters = ["0"] + [code for name, code in _ATTRIBUTES if getattr(style, name)]
+    parameters = ["0"] + [code for name, code in _ATTRIBUTES.items() if getattr(style, name)]
     if style.underline:
         parameters.append("4" if style.underline == 1 else f"4:{style.underline}")
     for code, color in (("38", style.fg_color), ("48", style.bg_color), ("58", style.underline_color)):

@@ -49,7 +49,8 @@ class Side(NamedTuple):
 
     rows: Sequence[Row]  # what scrolled out of it first
     saved: Pen
-    above: str = ""  # what scrolled out before these rows, drawn already; whole lines, the last one not ended
+    above: str = ""  # what scrolled out before these rows, drawn already, its last line not ended
+    is_above_wrapped: bool = False  # and going on in these rows
     keyboard: str = ""
 
 
@@ -114,7 +115,7 @@ class _Canvas:
     def side(self, side: Side) -> None:
         """From the cursor's place, which is the first, on: every row once, so that the right number scrolls out."""
         self.say(side.above)
-        is_going_on = False
+        is_going_on = side.is_above_wrapped
         for i, row in enumerate(side.rows):
             if (i or side.above) and not is_going_on:
                 self.paint(PLAIN)
