@@ -69,12 +69,15 @@ class Keyboard:
         """Returns when it is on its way to the program, which then gets it, once. Refused by raising."""
         leases.check_may_type(self._terminal.lease, operator)
         await self._host.resident.wake_up()
-        async with self._turn:
-            attached = await self._ready()
-            async with self._lock:
-                await self._hold(operator)
-                at = self._journal(operator, data, effect, attached)
-            await self._send(attached, data, at, operator)
+        while True:
+            await self._ready()
+            async with self._turn:
+                if (attached := self._attached) is None:
+                    continue  # it has left while we waited for our turn
+                async with self._lock:
+                    await self._hold(operator)
+                    at = self._journal(operator, data, effect, attached)
+                return await self._send(attached, data, at, operator)
 
     async def _hold(self, operator: Operator) -> None:
         """Refuses whoever may not type; takes a lease that is free."""
