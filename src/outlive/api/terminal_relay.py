@@ -61,9 +61,9 @@ class Attaching:
     async def first(self) -> FrameStream:
         """Wakes the machine, unless the terminal has ended: then the recording is all there is."""
         terminal = await self._terminals.records.get(self.terminal)
-        machine = await self._machines.keeper.get(self.machine)
         if not terminal.is_open:
             return self._read(terminal, self._asked.offset)
+        machine = await self._machines.keeper.get(self.machine)
         if machine.state == "paused":
             return await self._attach(machine.generation, self._asked.offset)
         return await self.awake(self._asked.offset)
@@ -73,13 +73,13 @@ class Attaching:
 
     async def look(self) -> Course:
         terminal = await self._terminals.records.get(self.terminal)
-        return decide(terminal, await self._machines.keeper.get(self.machine))
+        return decide(terminal, await self._machines.records.machines.get(self.machine))
 
     async def again(self, course: Course, offset: int | None) -> FrameStream:
         """Where it is now; wakes nothing."""
         if course.do == "read":
             return self._read(await self._terminals.records.get(self.terminal), offset)
-        machine = await self._machines.keeper.get(self.machine)
+        machine = await self._machines.records.machines.get(self.machine)
         return await self._attach(machine.generation, offset)
 
     async def _attach(self, generation: int, offset: int | None) -> FrameStream:
@@ -165,7 +165,11 @@ class TerminalRelay:
                 return
             channel, payload = frame
             self._passed.see(channel, payload)
-            await self._say(channel, payload)
+            try:
+                await self._say(channel, payload)
+            except GoneError:
+                self.finish(NORMAL)
+                return
             if self._passed.is_ended:
                 return
 

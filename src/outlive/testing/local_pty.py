@@ -79,7 +79,8 @@ class LocalStream:
         if self._is_ended:
             return
         if self._size + len(payload) > BEHIND_LIMIT:
-            offset = self._terminal.offset - sum(len(f.payload) for f in self._waiting if f.channel is Channel.OUTPUT)
+            unsent = [*self._waiting, Frame(channel, payload)]
+            offset = self._terminal.offset - sum(len(f.payload) for f in unsent if f.channel is Channel.OUTPUT)
             self._waiting.clear()
             self._size = 0
             self._waiting.append(Frame(Channel.STATUS, frames.status_detached(offset, "slow")))

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from outlive.base import Clock, FencedError, MachineId, NotFoundError, TerminalId
+from outlive.base import Clock, FencedError, MachineId, NotFoundError, TerminalId, UnavailableError
 from outlive.machine.door import Output
 from outlive.machine.records import MachineRecords
 from outlive.machine.status import Effect
@@ -32,15 +32,16 @@ class LocalAttachment:
 
     async def run(self, stream: anyio.abc.ByteStream) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(self._hear, stream, group.cancel_scope)
+            group.start_soon(self._hear, stream)
             try:
                 while (frame := await self._frames.receive()) is not None:
                     await stream.send(encode(*frame))
+                await stream.send_eof()
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass
-            group.cancel_scope.cancel()
+            # The other side closes now. A wait for it that is cancelled in the moment it does is an error in anyio.
 
-    async def _hear(self, stream: anyio.abc.ByteStream, scope: anyio.CancelScope) -> None:
+    async def _hear(self, stream: anyio.abc.ByteStream) -> None:
         decoder = FrameDecoder()
         try:
             async for data in stream:
@@ -48,7 +49,7 @@ class LocalAttachment:
                     await self._frames.send(*frame)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
-        scope.cancel()
+        await self._frames.aclose()
 
 
 class LocalTerminals:
@@ -72,6 +73,7 @@ class LocalTerminals:
         self._root = root
         self._group = group
         self._open: dict[TerminalId, LocalTerminal] = {}
+        self.is_away = False  # as a node that is being restarted
 
     async def open(self, machine: MachineId, generation: int, request: OpenTerminal) -> TerminalView:
         await self._check(machine, generation)
@@ -169,6 +171,8 @@ class LocalTerminals:
         return found
 
     async def _check(self, machine: MachineId, generation: int) -> None:
+        if self.is_away:
+            raise UnavailableError("node.away", "The node is away; try again.")
         record = await self._machines.get(machine)
         if record.generation != generation or record.state not in ("running", "paused"):
             raise FencedError("machine.fenced", f"Machine {machine!r} is at generation {record.generation}.")

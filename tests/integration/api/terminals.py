@@ -1,5 +1,6 @@
 """A client of a terminal's WebSocket, by somebody else's library, and what it saw."""
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -75,12 +76,11 @@ class Attached:
 
     async def closed(self) -> int:
         """Its close code, after all that came before."""
-        try:
+        with contextlib.suppress(ConnectionClosed):
             while True:
                 await self.next()
-        except ConnectionClosed as error:
-            assert error.rcvd is not None, "it was cut off"
-            return error.rcvd.code
+        assert self.connection.close_code is not None
+        return self.connection.close_code
 
     async def type(self, data: bytes) -> None:
         await self.connection.send(bytes([INPUT]) + data)
@@ -127,3 +127,18 @@ async def principal(api: Api, name: str, kind: str = "person", **body: Any) -> s
     assert answer.status_code == 201, answer.text
     token: str = answer.json()["token"]
     return token
+
+
+def handshake(terminal: str, query: str = "", *more: str, token: str = TOKEN) -> bytes:
+    """What opens a WebSocket, byte by byte."""
+    lines = [
+        f"GET /v1/terminals/{terminal}/attach?{query} HTTP/1.1",
+        "Host: 127.0.0.1",
+        *([f"Authorization: Bearer {token}"] if token else []),
+        "Connection: keep-alive, Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()

@@ -22,6 +22,7 @@ from outlive.base import InvalidError, MachineId, NotFoundError, OutliveError, T
 from outlive.machine.ahead import Ahead
 from outlive.machine.door import MachineDoor
 from outlive.machine.node_wire import SPLICE_LINE_LIMIT, SpliceRequest
+from outlive.machine.steady import steady
 from outlive.machine.terminal.door import AttachTerminal, TerminalDoor
 
 ASK_WITHIN_S = 5.0
@@ -65,6 +66,7 @@ class Splicing:
 
     async def handle(self, near: anyio.abc.ByteStream) -> None:
         """One connection, from its first line to its end."""
+        near = steady(near)
         async with near:
             if self._open >= CONNECTIONS_LIMIT:
                 _log.warning("as many raw connections as there may be: one was refused")

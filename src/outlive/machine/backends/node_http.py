@@ -19,6 +19,7 @@ from anyio.streams.tls import TLSStream
 
 from outlive.base import DeadlineError, OutliveError, UnavailableError
 from outlive.machine.node_wire import NodeAddress, garbled
+from outlive.machine.steady import steady
 
 CONNECT_WITHIN_S = 5.0
 SEND_WITHIN_S = 60.0  # one piece of a body
@@ -45,7 +46,7 @@ async def dial(address: NodeAddress, tls: ssl.SSLContext | None) -> anyio.abc.By
     try:
         with anyio.fail_after(CONNECT_WITHIN_S):
             if address.path:
-                return await anyio.connect_unix(address.path)
+                return steady(await anyio.connect_unix(address.path))
             stream = await anyio.connect_tcp(address.host, address.port)
             try:
                 return await TLSStream.wrap(
