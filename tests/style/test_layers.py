@@ -25,6 +25,8 @@ VIOLATIONS = [
     Violation("layers", "storage/__init__.py", "import outlive.governance"),
     Violation("layers", "governance/__init__.py", "import outlive.conversation"),
     Violation("layers", "conversation/log.py", "import outlive.api"),
+    Violation("layers", "conversation/log.py", "import outlive.loop"),
+    Violation("layers", "loop/__init__.py", "import outlive.api"),
     Violation("layers", "api/__init__.py", "import outlive.wiring"),
     Violation("layers", "wiring/__init__.py", "import outlive.processes"),
     Violation("layers", "processes/__init__.py", "import outlive.cli"),
