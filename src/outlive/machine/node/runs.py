@@ -38,6 +38,7 @@ from outlive.machine.node.outputs import KeptStream, spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident, is_guest_away
 from outlive.machine.status import Effect
+from outlive.machine.terminal.shell import terminal_of
 
 _log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ class Runs:
         after = 0
         while page := await self._parts.effects.list(resident.id, after=after, limit=500):
             for effect in page:
-                if not effect.is_over:
+                if not effect.is_over and terminal_of(effect) is None:
                     self._carry(resident, effect, None)
             after = page[-1].n
 

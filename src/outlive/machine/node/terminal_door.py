@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 import anyio.abc
 
-from outlive.base import MachineId, NotFoundError, TerminalId
+from outlive.base import MachineId, TerminalId
+from outlive.machine.caller import closing
 from outlive.machine.door import Output
 from outlive.machine.memory_stream import memory_pair
 from outlive.machine.node.node import Node
@@ -98,12 +99,16 @@ class NodeTerminalDoor:
         return ByteFrames(near)
 
     async def run(self, machine: MachineId, generation: int, terminal: TerminalId, request: RunInTerminal) -> Effect:
-        raise NotFoundError("terminal.no_shell", "Nothing is run in terminals of this node.")
+        host = await self._host(machine, generation, terminal)
+        return await self._hosts.shell_runs.run(host, request)
 
     async def follow(
         self, machine: MachineId, generation: int, terminal: TerminalId, request: RunInTerminal
     ) -> AsyncIterator[Output | Effect]:
-        yield await self.run(machine, generation, terminal, request)
+        host = await self._host(machine, generation, terminal)
+        async with closing(self._hosts.shell_runs.follow(host, request)) as told:
+            async for piece in told:
+                yield piece
 
     def _resident(self, machine: MachineId, generation: int) -> Resident:
         return self._node.residents.get(machine, generation)

@@ -15,17 +15,18 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-from outlive.base import ExhaustedError, FencedError, NotFoundError, OutliveError, UnavailableError
+from outlive.base import FencedError, NotFoundError, OutliveError, UnavailableError
 from outlive.machine.guest_link import AttachedTerminal, Guest, TerminalExit
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import End, Resident
+from outlive.machine.node.terminals.audience import Audience
 from outlive.machine.node.terminals.card import Card
 from outlive.machine.node.terminals.ending import How, ended, last_frames
 from outlive.machine.node.terminals.keyboard import Keyboard
-from outlive.machine.node.terminals.observer import BEHIND_LIMIT, Observer
+from outlive.machine.node.terminals.observer import Observer
 from outlive.machine.node.terminals.recorder import Recorder
 from outlive.machine.node.terminals.reopening import open_journal, rebuild, recall_marks
-from outlive.machine.node.terminals.tail import SPARE, Tail
+from outlive.machine.node.terminals.tail import Tail
 from outlive.machine.terminal import epochs, frames, lease
 from outlive.machine.terminal.door import AttachTerminal, TerminalView
 from outlive.machine.terminal.journal import Actor, Leased, Resize
@@ -33,14 +34,11 @@ from outlive.machine.terminal.marks import FoundMark
 from outlive.machine.terminal.recording import Gap, Piece, Recordings
 from outlive.machine.terminal.status import Operator, Size, Terminal
 
-OBSERVERS_LIMIT = 512
-TOLD_LIMIT = 64  # operators that are named to each other
 READY_WITHIN_S = 20.0
 _GUEST_WITHIN_S = 60.0
 _EXIT_WITHIN_S = 10.0
 _HUNG_UP_WITHIN_S = 5.0
 _RETRY_S, _RETRY_LONGEST_S = 0.05, 2.0
-_TELL_EVERY_S = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +48,7 @@ class TerminalHost:
         self.resident = resident
         self.card = Card(terminal, parts.terminals, (parts.node, resident.generation))
         self.keyboard = Keyboard(self, recordings, parts.clock)
-        self.observers: list[Observer] = []
+        self.audience = Audience()
         self.listeners: list[Callable[[list[FoundMark]], None]] = []  # told of marks when they are in the journal
         self.title = terminal.title
         self._parts = parts
@@ -66,7 +64,7 @@ class TerminalHost:
         self.over = anyio.Event()  # nothing of it runs any more; whoever runs it says so
         self._sizing = anyio.Lock()
         self._wanted: Size | None = None
-        self._is_telling = self._is_reserving = False
+        self._is_reserving = False
         self._how: How | None = None  # the terminal has ended
 
     # ── what is known of it ──
@@ -88,7 +86,7 @@ class TerminalHost:
         return TerminalView(
             terminal=self.terminal.model_copy(update={"title": self.title}),
             offset=self.recorder.offset,
-            operators=tuple(observer.present for observer in self.observers),
+            operators=self.audience.present,
         )
 
     def history(self, offset: int) -> AsyncIterator[Piece | Gap]:
@@ -135,8 +133,7 @@ class TerminalHost:
 
     def end(self, how: End) -> None:
         """Its machine is not up here any more."""
-        for observer in self.observers:
-            observer.leave(frames.status_machine("hibernated" if how == "hibernated" else "away"))
+        self.audience.send_away(frames.status_machine("hibernated" if how == "hibernated" else "away"))
         self._scope.cancel()
 
     async def _open(self) -> bool:
@@ -212,32 +209,16 @@ class TerminalHost:
     def _show(self, found: list[FoundMark]) -> None:
         """What has come is there for everybody."""
         self.resident.touch()
-        tail = self.tail
         for mark in found:
-            self._show_mark(mark)
-        for observer in self.observers:
-            if observer.is_live and tail.end - observer.position > BEHIND_LIMIT:
-                observer.leave_slow()
-            else:
-                observer.wake()
-        self._trim()
+            if mark.kind == "title":
+                self.title = mark.text
+        self.audience.show(self.tail, found)
         if found:
             for listener in self.listeners:
                 listener(found)
         if self._tasks is not None and self.recorder.wants_reservation and not self._is_reserving:
             self._is_reserving = True
             self._tasks.start_soon(self._reserve_ahead)
-
-    def _show_mark(self, mark: FoundMark) -> None:
-        if mark.kind == "title":
-            self.title = mark.text
-            payload = frames.status_title(mark.text)
-        elif mark.kind == "bell":
-            payload = frames.status_bell()
-        else:
-            return
-        for observer in self.observers:
-            observer.say_at(mark.end, payload)
 
     async def _reserve_ahead(self) -> None:
         try:
@@ -246,12 +227,6 @@ class TerminalHost:
             _log.info("terminal %s: %s", self.terminal.id, error.message)
         finally:
             self._is_reserving = False
-
-    def _trim(self) -> None:
-        tail = self.tail
-        if tail.end - tail.start > (2 * SPARE if self.observers else 0):
-            live = [observer.position for observer in self.observers if observer.is_live]
-            tail.trim(min(live, default=tail.end) - (SPARE if self.observers else 0))
 
     # ── its end ──
 
@@ -266,8 +241,7 @@ class TerminalHost:
         recorder.note(how.mark(now, recorder.offset))
         if held is not None:
             recorder.note(Leased(now, recorder.offset, None, None, "end"))
-        for observer in self.observers:
-            observer.finish(*last_frames(changed))
+        self.audience.finish(*last_frames(changed))
 
     async def _store_rest(self) -> None:
         """The guest may forget it now; the journal when all of it is in the object store."""
@@ -324,55 +298,40 @@ class TerminalHost:
     async def attached(self, request: AttachTerminal) -> AsyncIterator[Observer]:
         await self.wait_ready()
         lease.check_open(self.terminal)
-        if len(self.observers) >= OBSERVERS_LIMIT:
-            raise ExhaustedError("terminal.crowded", f"{OBSERVERS_LIMIT} are attached to this terminal.")
+        self.audience.check_room()
         if "halted" not in self.resident.frozen:  # one that a person has stopped can be looked at
             await self.resident.wake_up()
         await self.keyboard.attach(request.operator, request.mode)
         async with self.resident.attach():
             observer = Observer(self, request, self._clock.now())
-            self.observers.append(observer)
-            self._tell_operators()
+            self.audience.join(observer)
+            self.audience.tell_who_is_here(self._tasks)
             try:
                 if self._how is not None:
                     observer.finish(*last_frames(self.terminal))
                 yield observer
             finally:
-                self.observers.remove(observer)
+                self.audience.leave(observer)
                 self.keyboard.saw_leave(observer.operator)
-                self._trim()
-                self._tell_operators()
+                self.audience.trim(self.tail)
+                self.audience.tell_who_is_here(self._tasks)
 
     def is_level(self, observer: Observer) -> None:
-        self._trim()
+        self.audience.trim(self.tail)
 
     def lease_changed(self) -> None:
+        """Everybody is told, and from now on its holder's window counts."""
         held = self.terminal.lease
-        for observer in self.observers:
-            observer.say(frames.status_lease(held))
-            if held is not None and observer.operator.id == held.operator and observer.size is not None:
-                self._wanted = observer.size
-                if self._tasks is not None:
-                    self._tasks.start_soon(self.resize_by, observer, observer.size)
-
-    def _tell_operators(self) -> None:
-        """Soon, and once for many who come at the same time."""
-        if not self._is_telling and self._tasks is not None:
-            self._is_telling = True
-            self._tasks.start_soon(self._tell_operators_soon)
-
-    async def _tell_operators_soon(self) -> None:
-        await anyio.sleep(_TELL_EVERY_S)
-        self._is_telling = False
-        payload = frames.status_operators([observer.present for observer in self.observers[:TOLD_LIMIT]])
-        for observer in self.observers:
-            observer.say(payload)
+        self.audience.say(frames.status_lease(held))
+        sized = None if held is None else self.audience.sized_by(held.operator)
+        if sized is not None and sized.size is not None and self._tasks is not None:
+            self._tasks.start_soon(self.resize_by, sized, sized.size)
 
     async def expire_lease(self) -> None:
         held = self.terminal.lease
         if held is None or self._recorder is None or self._how is not None:
             return
-        is_attached = any(each.mode == "type" and each.operator.id == held.operator for each in self.observers)
+        is_attached = self.audience.is_here_to_type(held.operator)
         await self.keyboard.expire(is_attached=is_attached, grace_s=self._parts.lease_grace_s)
 
     # ── what is done to it ──
@@ -409,6 +368,5 @@ class TerminalHost:
             who = Actor(operator.id, operator.name, operator.kind)
             recorder.note(Resize(self._clock.now(), recorder.offset, size.cols, size.rows, who))
             recorder.screen.resize(size.cols, size.rows)
-            for observer in self.observers:
-                observer.say_at(recorder.offset, frames.status_size(size.cols, size.rows))
+            self.audience.say_at(recorder.offset, frames.status_size(size.cols, size.rows))
             await self.card.change(lambda found: found.model_copy(update={"cols": size.cols, "rows": size.rows}))

@@ -18,6 +18,7 @@ from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import End, Resident
 from outlive.machine.node.terminals.host import READY_WITHIN_S, TerminalHost
 from outlive.machine.node.terminals.meeting import meet
+from outlive.machine.node.terminals.shell_runs import ShellRuns
 from outlive.machine.node.terminals.spool import Spool, spool_folder
 from outlive.machine.terminal import lease
 from outlive.machine.terminal.door import OpenTerminal
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 class TerminalHosts:
     def __init__(self, parts: NodeParts, tasks: anyio.abc.TaskGroup) -> None:
         self.recordings = Recordings(parts.objects, parts.terminals)
+        self.shell_runs = ShellRuns(parts, self.recordings, tasks)
         self._parts = parts
         self._tasks = tasks
         self._hosts: dict[TerminalId, TerminalHost] = {}
