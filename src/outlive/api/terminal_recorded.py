@@ -3,7 +3,10 @@
 No machine is needed for it, and none is woken.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, NamedTuple
+
+import anyio.to_thread
 
 from outlive.api.parts import TerminalParts
 from outlive.machine.caller import closing
@@ -20,7 +23,7 @@ from outlive.machine.terminal.frames import (
 )
 from outlive.machine.terminal.journal import Output, Resize, Snapshot
 from outlive.machine.terminal.recording import Gap, Piece
-from outlive.machine.terminal.screen import Screen
+from outlive.machine.terminal.screen import Screens
 from outlive.machine.terminal.status import Seam, Terminal
 
 _PIECE = 256 * 1024
@@ -46,11 +49,7 @@ class RecordedStream:
 async def _frames(terminals: TerminalParts, terminal: Terminal, offset: int | None) -> AsyncIterator[Frame]:
     if offset is None:
         offset = terminal.recorded_to
-        screen = await screen_of(terminals, terminal)
-        try:
-            drawing = screen.draw()
-        finally:
-            screen.close()
+        drawing = (await screen_of(terminals, terminal, "vt")).content
         yield Frame(Channel.STATUS, status_attached(terminal, offset, is_screen=True))
         for at in range(0, len(drawing), _PIECE):
             yield Frame(Channel.OUTPUT, drawing[at : at + _PIECE])
@@ -85,19 +84,29 @@ def end_of(terminal: Terminal) -> list[Frame]:
     return [Frame(Channel.STATUS, status_exit(terminal.exit_code, terminal.signal)), Frame(Channel.FINAL, final)]
 
 
-async def screen_of(terminals: TerminalParts, terminal: Terminal) -> Screen:
-    """The screen at the end of what was recorded. Whoever asks closes it."""
+class Shown(NamedTuple):
+    cols: int
+    rows: int
+    content: bytes
+
+
+async def screen_of(terminals: TerminalParts, terminal: Terminal, form: Literal["text", "vt"]) -> Shown:
+    """The screen at the end of what was recorded: as text, or as what draws it."""
     found = await terminals.recordings.read_screen(terminal, terminal.recorded_to)
-    first = next((each for each in found if not isinstance(each, Output)), None)
-    cols, rows = (first.cols, first.rows) if isinstance(first, Snapshot) else (terminal.cols, terminal.rows)
-    screen = terminals.screens.new(cols, rows)
-    for each in found:
-        match each:
-            case Snapshot():
+    # It may be megabytes that have to be shown again: not on the loop that carries everybody's keystrokes.
+    return await anyio.to_thread.run_sync(_show, terminals.screens, terminal, found, form)
+
+
+def _show(
+    screens: Screens, terminal: Terminal, found: Sequence[Snapshot | Output | Resize], form: Literal["text", "vt"]
+) -> Shown:
+    screen = screens.new(terminal.cols, terminal.rows)
+    try:
+        for each in found:
+            if not isinstance(each, Output):
                 screen.resize(each.cols, each.rows)
-                screen.feed(each.drawing)
-            case Resize():
-                screen.resize(each.cols, each.rows)
-            case Output():
-                screen.feed(each.data)
-    return screen
+            if not isinstance(each, Resize):
+                screen.feed(each.data if isinstance(each, Output) else each.drawing)
+        return Shown(screen.cols, screen.rows, screen.draw() if form == "vt" else screen.text().encode())
+    finally:
+        screen.close()

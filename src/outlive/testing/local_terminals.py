@@ -74,6 +74,7 @@ class LocalTerminals:
         self._group = group
         self._open: dict[TerminalId, LocalTerminal] = {}
         self.is_away = False  # as a node that is being restarted
+        self.fails_after_act = False  # as a node that dies between the deed and the answer
 
     async def open(self, machine: MachineId, generation: int, request: OpenTerminal) -> TerminalView:
         await self._check(machine, generation)
@@ -110,6 +111,8 @@ class LocalTerminals:
     ) -> TerminalView:
         found = await self._find(machine, generation, terminal)
         await found.act(operator, act)
+        if self.fails_after_act:
+            raise UnavailableError("node.away", "The node went away before it could answer.")
         return found.view()
 
     async def attach(

@@ -1,4 +1,4 @@
-"""From settings to the machines behind an API: keeper, caller and the door to the nodes.
+"""From settings to the machines behind an API: keeper, caller and the door to the nodes; and their terminals.
 
 Temporal may be away when an API starts, and come later: it is looked for when somebody first asks for something that
 needs it, and until then everything else works.
@@ -6,18 +6,22 @@ needs it, and until then everything else works.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 
 import anyio
 import anyio.to_thread
 from temporalio.client import Client
 
-from outlive.api import MachineParts
+from outlive.api import MachineParts, TerminalParts
 from outlive.base import MachineId
 from outlive.machine.caller import MachineCaller
 from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
+from outlive.machine.terminal.recording import Recordings
+from outlive.machine.terminal.screen import Screen
 from outlive.wiring.build import Parts, machine_records, open_object_store
-from outlive.wiring.machines import make_builder, make_settler, open_node_door
+from outlive.wiring.machines import make_builder, make_settler, make_terminal_door, open_node_door
+from outlive.wiring.screens import open_screens
 from outlive.wiring.settings import Settings
 from outlive.wiring.temporal import connect_temporal
 
@@ -45,6 +49,20 @@ class LateTemporal:
             return self._client
 
 
+class LateScreens:
+    """Loads its engine when the first screen is asked for: an API starts sooner, and few ever need one."""
+
+    def __init__(self) -> None:
+        self._opened = cache(open_screens)
+
+    @property
+    def name(self) -> str:
+        return self._opened().name
+
+    def new(self, cols: int, rows: int) -> Screen:
+        return self._opened().new(cols, rows)
+
+
 @asynccontextmanager
 async def open_machine_parts(settings: Settings, parts: Parts) -> AsyncIterator[MachineParts]:
     objects = await open_object_store(settings)
@@ -65,4 +83,10 @@ async def open_machine_parts(settings: Settings, parts: Parts) -> AsyncIterator[
                 base_paths=settings.machines.base_paths,
             ),
             read_output=objects.get,
+            terminals=TerminalParts(
+                records=parts.terminals,
+                door=make_terminal_door(door),
+                recordings=Recordings(objects, parts.terminals),
+                screens=LateScreens(),
+            ),
         )

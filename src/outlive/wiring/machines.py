@@ -10,6 +10,7 @@ from temporalio.client import Client
 
 from outlive.base import Clock, InvalidError
 from outlive.machine.backends.node_client import HttpDoor
+from outlive.machine.backends.node_terminals import HttpTerminalDoor
 from outlive.machine.backends.temporal_builder import TemporalBuilder
 from outlive.machine.backends.temporal_settler import TemporalSettler
 from outlive.machine.building import EnvironmentBuilding
@@ -18,6 +19,7 @@ from outlive.machine.environments import Builder
 from outlive.machine.keeper import MachineKeeper, Settler
 from outlive.machine.pool import WarmPool
 from outlive.machine.records import MachineRecords, Nodes
+from outlive.machine.terminal.door import TerminalDoor
 from outlive.wiring.build import Stores, machine_records, open_object_store
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings
@@ -42,6 +44,11 @@ async def open_node_door(
         yield door
     finally:
         await door.aclose()
+
+
+def make_terminal_door(door: HttpDoor) -> TerminalDoor:
+    """The door to the terminals of the same machines, over the same connections."""
+    return HttpTerminalDoor(door.calls)
 
 
 class EnvironmentParts(NamedTuple):

@@ -58,19 +58,15 @@ async def _flushed(request: Request, terminal: str) -> Terminal:
 async def show_screen(request: Request, terminal: TerminalInPath, query: Annotated[ScreenQuery, Query()]) -> Response:
     """What the terminal shows now: as text, or (`vt`) as bytes that draw it on a fresh terminal of its size."""
     record = await _flushed(request, terminal)
-    screen = await screen_of(terminals_of(request), record)
-    try:
-        headers = {
-            **_INERT,
-            "outlive-offset": str(record.recorded_to),
-            "outlive-cols": str(screen.cols),
-            "outlive-rows": str(screen.rows),
-        }
-        if query.format == "vt":
-            return Response(screen.draw(), media_type="application/octet-stream", headers=headers)
-        return Response(screen.text(), media_type="text/plain; charset=utf-8", headers=headers)
-    finally:
-        screen.close()
+    shown = await screen_of(terminals_of(request), record, query.format)
+    headers = {
+        **_INERT,
+        "outlive-offset": str(record.recorded_to),
+        "outlive-cols": str(shown.cols),
+        "outlive-rows": str(shown.rows),
+    }
+    media_type = "application/octet-stream" if query.format == "vt" else "text/plain; charset=utf-8"
+    return Response(shown.content, media_type=media_type, headers=headers)
 
 
 @router.get(
