@@ -101,9 +101,14 @@ def new_terminal_id() -> TerminalId:
     return TerminalId(_make("term"))
 
 
-def derive(prefix: str, operation: OperationId) -> str:
-    """The id of the `prefix` thing that `operation` makes: the same each time the operation is run again."""
-    return f"{prefix}_{operation.partition('_')[2]}"
+def derive(prefix: str, origin: str, n: int | None = None) -> str:
+    """The id of the `prefix` thing that belongs to `origin` (the operation that makes it, the step it is the effect
+    of): the same each time it is asked for. With `n`, of the n-th such thing; it keeps the moment of its origin."""
+    digits = origin.partition("_")[2]
+    if n is None:
+        return f"{prefix}_{digits}"
+    bits = int.from_bytes(hashlib.sha256(f"{prefix}/{origin}/{n}".encode()).digest()[:8], "big") >> 2
+    return f"{prefix}_{int(digits, 16) >> 64 << 64 | 0b10 << 62 | bits:032x}"
 
 
 def derive_machine_id(at: datetime, seed: str) -> MachineId:

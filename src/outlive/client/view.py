@@ -33,6 +33,7 @@ _NOTES = frozenset(
         "subagent.finished",
         "artifact.published",
         "turn.interrupted",
+        "turn.recovered",
     }
 )
 _BLANK: dict[StepKind, Json] = {
@@ -98,7 +99,8 @@ class ShownStep:
         self._end = offset + len(text)
 
     def seal(self, kind: StepKind, event: Event) -> None:
-        self.result = {**self.result, **event.data} if kind == self.kind else dict(event.data)
+        data = {name: value for name, value in event.data.items() if name != "blocks"}  # that only the provider reads
+        self.result = {**self.result, **data} if kind == self.kind else data
         self.kind, self.state, self.seq, self.at = kind, "sealed", event.seq, event.at
         self.attempt = event.attempt or self.attempt
         self.forget(self.attempt)

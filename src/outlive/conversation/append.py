@@ -14,7 +14,8 @@ Rules of a step (one row of `attempts` each):
     newer, going on    | invalid (not started)      | conflict        | fenced    | invalid
 
 A turn is ended once, while it is the open one; its end abandons what is still open. Nothing of a step follows a seal or
-the end of a turn in the same batch.
+the end of a turn in the same batch. An append that expects a head is refused when the log has moved on; a repeat of one
+that was appended is still a repeat.
 """
 
 from dataclasses import dataclass, field
@@ -124,7 +125,8 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
         return NotFoundError("conversation.not_found", f"There is no conversation {append.conversation!r}.")
     types = [new.type for new in append.events]
     refusal = (
-        _refuse_batch(append, types, summary)
+        _refuse_moved(append, summary)
+        or _refuse_batch(append, types, summary)
         or _refuse_turn(append, types, summary)
         or _refuse_writer(append, types, known)
     )
@@ -171,6 +173,16 @@ def _repeat(append: Append, before: list[Event]) -> Appended | OutliveError:
             "append.key_reused", f"Batch {append.key!r} was appended before with other events; take a new key."
         )
     return Appended(tuple(before), is_repeat=True)
+
+
+def _refuse_moved(append: Append, summary: Summary) -> OutliveError | None:
+    if append.expect is None or append.expect == summary.head:
+        return None
+    return ConflictError(
+        "append.moved",
+        f"{append.conversation!r} is at event {summary.head}, not {append.expect}: look again, then decide.",
+        head=summary.head,
+    )
 
 
 def _refuse_batch(append: Append, types: list[str], summary: Summary) -> OutliveError | None:

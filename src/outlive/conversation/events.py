@@ -78,24 +78,38 @@ class StepStarted(EventData):
 
 
 class ToolCall(BaseModel):
+    """With `error`, the arguments that the model wrote could not be read, and `arguments` is empty."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
     id: str
     name: str
     arguments: dict[str, JsonValue]
+    error: str | None = None
 
 
 class Usage(BaseModel):
+    """Tokens of one model step. `input_tokens` are those that were neither read from a cache nor written to it."""
+
     model_config = ConfigDict(extra="allow", frozen=True)
     input_tokens: int = 0
     output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: float | None = None
 
 
 class ModelResponded(EventData):
-    """Seals a model step: the whole answer, whatever of it was streamed."""
+    """Seals a model step: the whole answer, whatever of it was streamed.
+
+    `blocks` are for the eyes of the provider that made them (thinking with its signature): kept and given back as they
+    came.
+    """
 
     type = "model.responded"
+    v = 2
     text: str
     tool_calls: list[ToolCall] = []
+    blocks: list[JsonValue] = []
     model: str
     usage: Usage = Usage()
     stop_reason: str = "end_turn"
@@ -192,6 +206,16 @@ class TurnInterrupted(EventData):
     reason: str | None = None
 
 
+class TurnRecovered(EventData):
+    """Something was mended without anybody: what, why, and of which step the `attempt` is that now begins."""
+
+    type = "turn.recovered"
+    what: Literal["step_retried", "restarted", "machine_lost", "machine_rolled_back", "machine_rebooted"]
+    step: str | None = None
+    attempt: int | None = None
+    reason: str
+
+
 class TurnFinished(EventData):
     type = "turn.finished"
     outcome: Literal["done", "interrupted", "failed", "out_of_budget", "waiting_expired"]
@@ -221,6 +245,7 @@ DURABLE: dict[str, type[EventData]] = {
         SubagentFinished,
         ArtifactPublished,
         TurnInterrupted,
+        TurnRecovered,
         TurnFinished,
     )
 }

@@ -37,7 +37,10 @@ class Writer(NamedTuple):
 
 
 class Append(NamedTuple):
-    """One atomic batch. `key` makes it idempotent within its conversation (for a step: `Writer.key`)."""
+    """One atomic batch. `key` makes it idempotent within its conversation (for a step: `Writer.key`).
+
+    With `expect` it is for one moment of the log only: refused (`append.moved`) if the head is another by then.
+    """
 
     conversation: ConversationId
     events: tuple[NewEvent, ...]
@@ -45,6 +48,7 @@ class Append(NamedTuple):
     actor: str
     turn: TurnId | None = None  # for `message.sent`: the turn to open if none is open
     writer: Writer | None = None
+    expect: int | None = None
 
 
 class Appended(NamedTuple):

@@ -39,6 +39,7 @@ _NOTES = frozenset(
         "subagent.finished",
         "artifact.published",
         "turn.interrupted",
+        "turn.recovered",
     }
 )
 
@@ -162,7 +163,8 @@ class Transcript:
             case "step.started":
                 self._start(event)
             case "model.responded":
-                self._seal(event, "answer", event.data)
+                # What only the provider reads is not for people.
+                self._seal(event, "answer", {name: value for name, value in event.data.items() if name != "blocks"})
             case "tool.requested":
                 self._request(event)
             case "tool.finished":

@@ -19,7 +19,21 @@ from outlive.conversation.events import DURABLE, Event, EventData
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
-UPCASTS: dict[tuple[str, int], Upcast] = {}
+_CACHE_WORDS = {"cache_read_input_tokens": "cache_read_tokens", "cache_creation_input_tokens": "cache_write_tokens"}
+
+
+def _model_responded_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Calls may have been unreadable, answers have blocks, and what came from a cache is counted by names of ours."""
+    usage = {_CACHE_WORDS.get(word, word): count for word, count in data["usage"].items()}
+    return {
+        **data,
+        "tool_calls": [{**call, "error": None} for call in data["tool_calls"]],
+        "blocks": [],
+        "usage": {"cache_read_tokens": 0, "cache_write_tokens": 0, "cost_usd": None, **usage},
+    }
+
+
+UPCASTS: dict[tuple[str, int], Upcast] = {("model.responded", 1): _model_responded_1}
 
 
 def upcast(

@@ -185,6 +185,38 @@ class EventLogContract(FencingContract):
                 await log.append(message(conversation, "too late"))
             assert [event.seq for event in await whole(log, conversation)] == list(range(1, 13))
 
+    async def test_what_is_meant_for_one_moment_is_refused_once_another_writer_moved_on(
+        self, place: StorePlace
+    ) -> None:
+        async with at(place) as (log, catalog), at(place) as (other, _):
+            conversation = await new_conversation(catalog)
+            for head in (1, 3, 5):
+                meant = message(conversation, "the end")._replace(expect=head)
+                await other.append(message(conversation, "wait"))
+                with pytest.raises(ConflictError) as refused:
+                    await log.append(meant)
+                assert (refused.value.code, refused.value.facts) == ("append.moved", {"head": head + 1})
+                assert (await log.append(meant._replace(expect=head + 1))).seqs == (head + 2,)
+                assert (await other.append(meant._replace(expect=head + 1))).is_repeat
+
+    async def test_of_many_that_are_meant_for_one_moment_one_is_appended(self, place: StorePlace) -> None:
+        async with at(place) as (log, catalog), at(place) as (other, _):
+            conversation = await new_conversation(catalog)
+            outcomes: list[str] = []
+
+            async def end(writer: EventLog, name: str) -> None:
+                try:
+                    await writer.append(message(conversation, name)._replace(expect=1))
+                    outcomes.append("appended")
+                except ConflictError as error:
+                    outcomes.append(error.code)
+
+            async with anyio.create_task_group() as group:
+                for number in range(8):
+                    group.start_soon(end, (log, other)[number % 2], str(number))
+            assert sorted(outcomes) == ["append.moved"] * 7 + ["appended"]
+            assert await log.head(conversation) == 2
+
     async def test_many_writers_of_one_conversation_neither_lose_nor_double(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog), at(place) as (other, _):
             conversation = await new_conversation(catalog)

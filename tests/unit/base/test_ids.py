@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlive.base import ids
-from outlive.base.ids import derive, is_id, new_conversation_id, new_event_id, new_operation_id
+from outlive.base.ids import derive, is_id, new_conversation_id, new_event_id, new_operation_id, new_turn_id
 
 MAKERS: dict[str, Callable[[], str]] = {
     "conv": ids.new_conversation_id,
@@ -122,3 +122,12 @@ def test_what_an_operation_makes_has_the_same_id_each_time_it_is_run() -> None:
     assert made == derive("conv", operation)
     assert made != derive("conv", other)
     assert derive("msg", operation) != made
+
+
+def test_the_nth_thing_of_an_origin_has_an_id_of_its_own_that_keeps_the_origins_moment() -> None:
+    turn, other = new_turn_id(), new_turn_id()
+    made = [derive("step", turn, n) for n in range(1, 200)]
+    assert len(set(made)) == len(made)
+    assert made == [derive("step", turn, n) for n in range(1, 200)]
+    assert all(is_id(each, "step") and each[5:20] == turn[5:20] and uuid.UUID(each[5:]).version == 7 for each in made)
+    assert derive("step", other, 1) not in made

@@ -107,6 +107,16 @@ def test_seq_goes_on_from_the_head() -> None:
     assert into.touched == {CONVERSATION}
 
 
+def test_an_append_for_one_moment_of_the_log_is_refused_at_another() -> None:
+    known, into = known_with(), Plan()
+    meant = append_of(MESSAGE)._replace(expect=10)
+    check_refused(meant._replace(expect=9), known, ConflictError, "append.moved")
+    assert check_planned(meant, known, into).seqs == (11,)
+    refusal = check_refused(meant._replace(key="k2"), known, ConflictError, "append.moved")
+    assert refusal.facts == {"head": 11}
+    assert check_planned(meant, known, into).is_repeat, "asked again, it has been appended"
+
+
 def test_an_event_is_placed_with_what_its_append_says() -> None:
     writer = Writer(STEP, 1, 0)
     (event,) = check_planned(append_of(STARTED, writer=writer), known_with()).events

@@ -51,9 +51,15 @@ def test_an_answer_is_what_its_seal_says() -> None:
             "seq": 2,
             "at": "at-2",
             "text": "Hello.",
-            "tool_calls": [{"id": "c", "name": "shell", "arguments": {}}],
+            "tool_calls": [{"id": "c", "name": "shell", "arguments": {}, "error": None}],
             "model": "demo:",
-            "usage": {"input_tokens": 0, "output_tokens": 0},
+            "usage": {
+                "input_tokens": 0,
+                "output_tokens": 0,
+                "cache_read_tokens": 0,
+                "cache_write_tokens": 0,
+                "cost_usd": None,
+            },
             "stop_reason": "end_turn",
         }
     ]

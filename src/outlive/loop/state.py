@@ -1,0 +1,79 @@
+"""What the log says about the turn at hand: made by `fold.py`, read by `decide.py` and by the activities. Pure."""
+
+from dataclasses import dataclass, field
+
+from outlive.base import ConversationId, StepId, TurnId
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What `turn.started` bound the turn to."""
+
+    agent: str
+    version: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that no answer has seen yet."""
+
+    seq: int
+    message: str
+    turn: TurnId | None  # that it opened or joined
+    model: str | None  # that it asks for
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call of the newest answer. `outcome` is there once its step is sealed."""
+
+    step: StepId
+    n: int
+    id: str
+    name: str
+    is_requested: bool = False
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastAnswer:
+    """The newest sealed model step of the open turn."""
+
+    step: StepId
+    n: int
+    seq: int  # of the seal
+    start: int  # of the attempt that was sealed: what came before this was seen by the model
+    stop_reason: str
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def next_n(self) -> int:
+        return self.n + len(self.calls) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """A turn that has not ended. Without `bound` it was opened by a message, and has not begun."""
+
+    id: TurnId
+    bound: Binding | None = None
+    answer: LastAnswer | None = None
+    next_n: int = 1  # the place of the next model step
+    model_steps: int = 0  # sealed
+    attempts: dict[StepId, int] = field(default_factory=dict)  # the last attempt of each step that has started
+    is_interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TurnState:
+    """One conversation at event `seq`. `agent`, `environment` and `model` are what it was made with."""
+
+    conversation: ConversationId
+    seq: int = 0
+    agent: str | None = None
+    environment: str | None = None
+    model: str | None = None
+    machine: str | None = None
+    turn: OpenTurn | None = None
+    waiting: tuple[Waiting, ...] = ()
