@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, OperationId, PrincipalId
+from outlive.base import (
+    CheckpointId,
+    ConversationId,
+    EffectId,
+    MachineId,
+    NodeId,
+    OperationId,
+    PrincipalId,
+    TerminalId,
+)
 from outlive.machine.spec import MachineSpec
 
 State = Literal["starting", "running", "paused", "hibernated", "lost", "deleted"]
@@ -105,6 +114,9 @@ class Effect(BaseModel):
     stdout_blob: str | None = None  # the whole of it in the object store, when it is longer than what is kept inline
     stderr_blob: str | None = None
     cut_bytes: int = 0  # printed beyond the bound, and gone
+    terminal: TerminalId | None = None  # that it was typed into; then `stdout` is plain text,
+    output_start: int | None = None  # and what was printed, as it was, stands in the terminal's recording between these
+    output_end: int | None = None
     started_at: datetime
     ended_at: datetime | None = None
 

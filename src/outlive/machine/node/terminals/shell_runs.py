@@ -28,6 +28,7 @@ from outlive.base import (
     UnavailableError,
     reach,
 )
+from outlive.machine.caller import closing
 from outlive.machine.door import Output
 from outlive.machine.node.outputs import KeptStream, spool_of
 from outlive.machine.node.parts import NodeParts
@@ -56,6 +57,7 @@ TAKEN_S = 5.0  # that a command may take to start after another has taken the te
 _SETTLE_S = 0.3  # that a line somebody entered may take to become a command
 _LOOK_EVERY_S = 1.0
 _STOP_WITHIN_S = 5.0
+_STORED_WITHIN_S = 60.0
 _FOLLOW_EVERY_S = 0.2
 _SKEW = timedelta(minutes=1)  # of the clocks of two nodes
 _PAGE = 64
@@ -114,9 +116,10 @@ class ShellRuns:
                 await run.done.wait()
             is_over = run.done.is_set()
             course = run.course
-            if course is not None and course.is_accepted and run.error is None:
+            is_readable = host.terminal.is_open or host.over.is_set()
+            if course is not None and course.is_accepted and is_readable and run.error is None:
                 start = course.output_start
-                async for offset, data in _output(host, start + position, course.output_end):
+                async for offset, data in self._output(host, start + position, course.output_end):
                     yield Output("stdout", offset - start, data)
                     position = offset - start + len(data)
         yield await run.result()
@@ -165,6 +168,9 @@ class ShellRuns:
         outcome = await self._watch(run)
         if outcome == "timeout":
             await self._stop(run)
+        elif outcome == "ended":  # what it printed is read from the object store
+            with anyio.move_on_after(_STORED_WITHIN_S):
+                await run.host.over.wait()
         await self._finish(run, outcome)
 
     # ── typing ──
@@ -208,7 +214,7 @@ class ShellRuns:
         if any(seam.start <= typed.offset < seam.at for seam in host.terminal.seams):
             await self._finish(run, "lost")  # the machine does not remember it
             return True
-        await _catch_up(host, run.course)
+        await self._catch_up(host, run.course)
         return True
 
     async def _find_typed(self, host: TerminalHost, effect: Effect) -> Input | None:
@@ -258,7 +264,7 @@ class ShellRuns:
         until = host.recorder.offset if end is None else end
         start = at = max(0, until - LOOK_BACK)
         data = bytearray()
-        async for offset, piece in _output(host, start, until):
+        async for offset, piece in self._output(host, start, until):
             if offset != at + len(data):
                 at = offset
                 data.clear()
@@ -323,6 +329,26 @@ class ShellRuns:
             if facts is not None and facts.foreground is not None:
                 await guest.terminals.signal(host.terminal.name, signal.SIGKILL)
 
+    # ── what it prints ──
+
+    async def _output(self, host: TerminalHost, start: int, end: int | None) -> AsyncIterator[tuple[int, bytes]]:
+        """What is recorded from `start` to `end`, or to now."""
+        is_stored = host.over.is_set()
+        pieces = self._recordings.read_output(host.terminal, start) if is_stored else host.history(start)
+        async with closing(pieces) as found:
+            async for piece in found:
+                if isinstance(piece, Gap):
+                    continue
+                if end is not None and piece.offset >= end:
+                    return
+                yield piece.offset, piece.data if end is None else piece.data[: end - piece.offset]
+
+    async def _catch_up(self, host: TerminalHost, course: Course) -> None:
+        """What came since it was typed. What comes meanwhile is heard too: twice the same is once."""
+        marks = Marks()
+        async for offset, data in self._output(host, course.typed_at, None):
+            course.take(marks.feed(offset, data))
+
     # ── its end ──
 
     async def _finish(self, run: ShellRun, outcome: Outcome) -> None:
@@ -335,7 +361,7 @@ class ShellRuns:
         missing = 0
         if outcome != "lost":
             end = host.recorder.offset if end is None else end
-            async for offset, data in _output(host, start, end):
+            async for offset, data in self._output(host, start, end):
                 stream.take(offset - start, data)
             missing = end - start - (stream.size - stream.missing)
         state, exit_code = _result(outcome, course, host)
@@ -384,20 +410,3 @@ def _ended(host: TerminalHost) -> Outcome | None:
 def _running_line(host: TerminalHost) -> str | None:
     running = host.recorder.commands.running
     return None if running is None else running.command_line
-
-
-async def _output(host: TerminalHost, start: int, end: int | None) -> AsyncIterator[tuple[int, bytes]]:
-    """What is recorded from `start` to `end`, or to now."""
-    async for piece in host.history(start):
-        if isinstance(piece, Gap):
-            continue
-        if end is not None and piece.offset >= end:
-            return
-        yield piece.offset, piece.data if end is None else piece.data[: end - piece.offset]
-
-
-async def _catch_up(host: TerminalHost, course: Course) -> None:
-    """What came since it was typed. What comes meanwhile is heard too: twice the same is once."""
-    marks = Marks()
-    async for offset, data in _output(host, course.typed_at, None):
-        course.take(marks.feed(offset, data))
