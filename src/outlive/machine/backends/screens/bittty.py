@@ -13,7 +13,7 @@ from bittty import XTERM, Board
 from bittty.style import Style, style_to_ansi
 
 from outlive.machine.backends.screens.overlong import PENDING_LIMIT, PIECE, skip_overlong
-from outlive.machine.backends.screens.picture import PLAIN, Cell, Margins, Pen, Picture, Row, Side, draw
+from outlive.machine.backends.screens.picture import PLAIN, Cell, Margins, Pen, Picture, Row, Side, draw, draw_corner
 from outlive.machine.terminal.screen import Place
 
 _ESCAPES_OF_SETS = "()*+"
@@ -110,6 +110,10 @@ class BitttyScreen:
 
     def draw(self) -> bytes:
         return draw(self._picture())
+
+    def corner(self, cols: int, rows: int) -> list[bytes]:
+        picture = self._picture()
+        return draw_corner((picture.alternate or picture.main).rows[-self.rows :], cols, rows)
 
     def close(self) -> None:
         self._board = None

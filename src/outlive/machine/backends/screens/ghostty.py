@@ -12,7 +12,7 @@ from pyghostty.core import check
 
 from outlive.machine.backends.screens import ghostty_state as state
 from outlive.machine.backends.screens.overlong import PENDING_LIMIT, PIECE, skip_overlong
-from outlive.machine.backends.screens.picture import Cell, Pen, Picture, Row, Side, draw
+from outlive.machine.backends.screens.picture import Cell, Pen, Picture, Row, Side, draw, draw_corner
 from outlive.machine.terminal.screen import Place
 
 SCROLLBACK_LINES = 1_000
@@ -119,6 +119,9 @@ class GhosttyScreen:
 
     def draw(self) -> bytes:
         return draw(self._picture())
+
+    def corner(self, cols: int, rows: int) -> list[bytes]:
+        return draw_corner(state.rows(self._handle, self._decode, history=0), cols, rows)
 
     def close(self) -> None:
         self._terminal.close()

@@ -86,6 +86,26 @@ def draw(picture: Picture) -> bytes:
     return "".join(canvas.parts).encode(errors="replace") + picture.pending
 
 
+def draw_corner(rows: Sequence[Row], cols: int, height: int) -> list[bytes]:
+    """The upper left of these rows: each as text with colours that begins in its first column and fills `cols`, with
+    blanks where there is nothing. A wide cell that is cut is blank."""
+    return [_draw_cut(row, cols).encode(errors="replace") for row in rows[:height]]
+
+
+def _draw_cut(row: Row, cols: int) -> str:
+    parts, sgr, at = [], PLAIN, 0
+    for cell in row.cells:
+        width = min(cell.width, cols - at)
+        if width <= 0:
+            break
+        if cell.sgr != sgr:
+            parts.append(cell.sgr)
+            sgr = cell.sgr
+        parts.append(cell.text if cell.text and width == cell.width else " " * width)
+        at += width
+    return "".join([*parts, PLAIN, " " * (cols - at)])
+
+
 def _draw_alternate(canvas: "_Canvas", picture: Picture, side: Side) -> None:
     if picture.alternate_mode == 1049:  # it saves the cursor by itself
         canvas.save(picture.main.saved, "\x1b[?1049h")
@@ -162,14 +182,20 @@ class _Canvas:
         self.say((_CHARSETS_RESET if pen.charsets else "") + ("\x1b[?6l" if pen.is_origin else ""))
 
     def finish(self) -> None:
-        picture, pen = self.picture, self.picture.pen
-        rows, cols = picture.margins
-        self.say(f"\x1b[{rows[0] + 1};{rows[1] + 1}r" if rows else "")
-        self.say(f"\x1b[?69h\x1b[{cols[0] + 1};{cols[1] + 1}s" if cols else "")
-        self._place(pen, picture.margins)
-        self._repeat_last(pen)
+        pen, margins = self.picture.pen, self.picture.margins
+        is_outside = pen.is_origin and not _holds(margins, pen)
+        if is_outside:
+            self.save(pen, "\x1b7")
+        self.say(f"\x1b[{margins.rows[0] + 1};{margins.rows[1] + 1}r" if margins.rows else "")
+        self.say(f"\x1b[?69h\x1b[{margins.cols[0] + 1};{margins.cols[1] + 1}s" if margins.cols else "")
+        if is_outside:
+            # Counted from margins that it is not within, it gets there only by being restored. What was saved is lost.
+            self.say("\x1b8")
+        else:
+            self._place(pen, margins)
+            self._repeat_last(pen)
         self.paint(pen.sgr)
-        self.say(pen.charsets + ("\x1b[4h" if picture.is_inserting else ""))
+        self.say(pen.charsets + ("\x1b[4h" if self.picture.is_inserting else ""))
 
     def _place(self, pen: Pen, margins: Margins) -> None:
         if pen.is_origin:
@@ -203,6 +229,11 @@ class _Canvas:
     def _move(self, pen: Pen, col: int, margins: Margins) -> None:
         rows, cols = margins if pen.is_origin else (None, None)
         self.say(f"\x1b[{pen.row + 1 - (rows[0] if rows else 0)};{col + 1 - (cols[0] if cols else 0)}H")
+
+
+def _holds(margins: Margins, pen: Pen) -> bool:
+    spans = ((margins.rows, pen.row), (margins.cols, pen.col))
+    return all(span is None or span[0] <= place <= span[1] for span, place in spans)
 
 
 def _kind(cell: Cell) -> tuple[str, str]:
