@@ -18,6 +18,7 @@ from outlive.base.errors import (
     UnavailableError,
 )
 from outlive.base.ids import (
+    ArtifactId,
     CheckpointId,
     ConversationId,
     EffectId,
@@ -51,6 +52,7 @@ from outlive.base.ids import (
 
 __all__ = [
     "KINDS",
+    "ArtifactId",
     "BrokenError",
     "CheckpointId",
     "Clock",

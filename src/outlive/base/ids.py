@@ -25,6 +25,7 @@ CheckpointId = NewType("CheckpointId", str)
 EnvironmentId = NewType("EnvironmentId", str)
 NodeId = NewType("NodeId", str)
 TerminalId = NewType("TerminalId", str)
+ArtifactId = NewType("ArtifactId", str)
 
 _SHAPE = re.compile(r"([a-z]{2,8})_([0-9a-f]{32})")
 
