@@ -50,10 +50,11 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolResultMessage:
-    """What came of one call. `is_error`: it failed, was rejected or is lost; the text says which."""
+    """What came of one call. `is_error`: it failed, was rejected or is lost; the output says which."""
 
     call: str
-    text: str
+    name: str
+    output: str
     is_error: bool = False
     images: tuple[Image, ...] = ()
 
