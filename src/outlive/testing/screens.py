@@ -115,6 +115,16 @@ class ScreensContract:
             each.feed(last)
         assert seen(late) == seen(screen)
 
+    def test_a_corner_shows_the_cells_that_fit_and_no_others(self, screens: Screens) -> None:
+        screen = fed(screens, "long line\r\n日本\x1b[7mx".encode(), cols=12, rows=3)
+        window = fed(screens, b"", cols=3, rows=2)
+        for number, row in enumerate(screen.corner(3, 2)):
+            window.feed(b"\x1b[%d;1H" % (number + 1) + row)
+        assert window.text() == "lon\n日"
+        assert len(screen.corner(20, 9)) == 3
+        wide = fed(screens, b"\r\n".join(screen.corner(20, 9)), cols=21, rows=3)
+        assert wide.text() == screen.text()
+
     def test_soft_wrapped_lines_of_a_drawing_follow_a_new_size(self, screens: Screens) -> None:
         screen = fed(screens, b"$ " + b"w" * 70 + b" end\r\n$ ")
         late = redrawn(screens, screen)

@@ -56,6 +56,11 @@ class Screen(Protocol):
         Links, images, changed palettes and what only reports would tell are left out."""
         ...
 
+    def corner(self, cols: int, rows: int) -> list[bytes]:
+        """The upper left of what is seen, for a window of another size: a row each, as text with colours that begins
+        in the first column and is `cols` wide. At most as many rows as there are."""
+        ...
+
     def text(self) -> str:
         """What is seen, as plain text: rows without their trailing blanks, empty last rows left out."""
         ...
