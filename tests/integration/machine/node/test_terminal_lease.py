@@ -1,0 +1,130 @@
+"""Who types into a terminal on a node: a person takes it from an agent in the middle of its work, and not one byte of
+the agent gets in after that was acknowledged; what was acknowledged survives the node."""
+
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventually import eventually
+from integration.machine.node.watching import ANN, BOT, Watcher, act, open_terminal, operator, type_in
+from machine_rooms import open_machine_room
+from outlive.base import ConflictError, DeniedError
+from outlive.machine.node.terminals.spool import spool_folder
+from outlive.machine.terminal.door import Grant, Take, Yield
+from outlive.machine.terminal.journal import Input, Leased, read_all
+
+pytestmark = pytest.mark.anyio
+
+LINE = 128 * 1024 + 4095  # bytes that a terminal's line of gVisor takes while nobody reads it
+
+
+async def test_not_one_byte_of_an_agent_gets_in_after_a_person_has_taken_the_terminal(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        terminal = await open_terminal(node, machine, argv=("/bin/sh", "-c", "stty -echo; echo ready; exec cat"))
+        agent, person = Watcher(), Watcher()
+        async with (
+            agent.at(node, machine, terminal, BOT, "type"),
+            person.at(node, machine, terminal, ANN, "type"),
+            anyio.create_task_group() as group,
+        ):
+            await agent.until_seen(b"ready")
+
+            async def work() -> None:
+                for number in range(1_000_000):
+                    await agent.send(f"agent {number}\n".encode())
+
+            group.start_soon(work)
+            await person.until_seen(b"agent 20\r\n")
+            view = await act(node, machine, terminal, ANN, Take())
+            assert view.terminal.lease is not None
+            assert view.terminal.lease.operator == ANN.id
+            await person.send(b"person\n")
+            await person.until_seen(b"person\r\n")
+            await eventually(lambda: len(agent.said("refused")) > 3, 30)
+            group.cancel_scope.cancel()
+        after = bytes(person.seen).rpartition(b"person\r\n")[2]
+        assert after == b"", "nothing of the agent after the person's first line"
+        numbers = [int(n) for n in re.findall(rb"agent (\d+)\r\n", person.seen)]
+        assert numbers == list(range(len(numbers))), "what got in before is whole"
+        assert {"refused": {"lease": agent.said("lease")[-1], "code": "terminal.leased"}} in agent.words
+
+        # The agent knows what happened, and goes on when it may.
+        with pytest.raises(ConflictError) as refused:
+            await type_in(node, machine, terminal, BOT, "again\n")
+        assert refused.value.code == "terminal.leased"
+        assert refused.value.facts["operator"] == ANN.id
+        with pytest.raises(DeniedError):
+            await act(node, machine, terminal, BOT, Take())
+        await act(node, machine, terminal, ANN, Yield())
+        view = await type_in(node, machine, terminal, BOT, "again\n")
+        assert view.terminal.lease is not None
+        assert (view.terminal.lease.operator, view.terminal.lease.how) == (BOT.id, "input")
+        assert view.terminal.lease.offset >= (person.offset or 0)
+
+
+async def test_what_an_agent_typed_and_the_program_has_not_read_is_given_up_when_somebody_takes_over(
+    tmp_path: Path,
+) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        argv = (
+            "/bin/bash",
+            "-c",
+            "stty -echo -icanon; echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; exec cat -v",
+        )
+        terminal = await open_terminal(node, machine, argv=argv)
+        agent = Watcher()
+        async with agent.at(node, machine, terminal, BOT, "type"), anyio.create_task_group() as group:
+            await agent.until_seen(b"ready")
+
+            async def flood() -> None:
+                for _ in range(64):
+                    await agent.send(b"A" * 65_536)
+
+            group.start_soon(flood)  # more than the line, the guest and the host would hold
+            record = node.terminals._hosts[terminal].recorder
+            await eventually(lambda: record.spool.input_offset > LINE + 128 * 1024, 30)
+            await act(node, machine, terminal, ANN, Take())
+            await type_in(node, machine, terminal, ANN, "person\n")
+            await room.exec(machine.id, "touch /tmp/go")
+            await agent.until_seen(b"person")
+            group.cancel_scope.cancel()
+        before, _, after = bytes(agent.seen).partition(b"person")
+        assert before.count(b"A") <= LINE, "only what was in the line already"
+        assert b"A" not in after
+
+
+async def test_a_lease_survives_the_node_and_is_freed_when_its_holder_stays_away(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        async with room.node() as node:
+            machine = await room.create()
+            terminal = await open_terminal(node, machine)
+            await act(node, machine, terminal, ANN, Take())
+        async with room.node() as node:
+            with pytest.raises(ConflictError, match="holds this terminal"):
+                await type_in(node, machine, terminal, BOT, "echo no\n")
+            await act(node, machine, terminal, ANN, Grant(operator=BOT))
+            await type_in(node, machine, terminal, BOT, "echo y''es\n")
+        async with room.node(lease_grace_s=1.0) as node:
+            watcher, holder = Watcher(), Watcher()
+            async with watcher.at(node, machine, terminal, operator("other"), "observe"):
+                async with holder.at(node, machine, terminal, BOT, "type"):
+                    await watcher.until_seen(b"yes\r\n")
+                    host = node.terminals._hosts[terminal]
+                    await eventually(lambda: node.parts.clock.monotonic() - host.keyboard.used_at > 2, 30)
+                    assert node.terminals._hosts[terminal].terminal.lease is not None, "who is here keeps it"
+                await eventually(lambda: watcher.said("lease")[-1:] == [None], 30)
+            assert (await room.records.terminals.get(terminal)).lease is None
+            assert b"no" not in watcher.seen
+            host = node.terminals._hosts[terminal]
+            spool = host.recorder.spool
+            folder = spool_folder(node.parts.path, terminal)
+            assert folder.is_dir()
+            journal = [each for n in spool.numbers() for each in read_all(spool.content(n) or b"").records]
+            changes = [(each.how, each.by.name if each.by else None) for each in journal if isinstance(each, Leased)]
+            assert changes == [("take", "ann"), ("grant", "ann"), ("expiry", None)]
+            typed = [(each.operator.name, each.data) for each in journal if isinstance(each, Input)]
+            assert typed == [("bot", b"echo y''es\n")]
