@@ -20,7 +20,6 @@ class Waiting:
 
     seq: int
     message: str
-    turn: TurnId | None  # that it opened or joined
     model: str | None  # that it asks for
 
 

@@ -1,0 +1,91 @@
+"""What to do next, from what the log says. Pure and total; the first row that fits counts:
+
+    the turn at hand                                               | the plan
+    ---------------------------------------------------------------+----------------------------------------------
+    none                                                           | nothing
+    interrupted                                                    | finish: interrupted
+    opened by a message, not begun                                 | begin
+    the newest answer has calls without a result                   | tools: those that may run now
+    no answer yet, all calls have results, or a message waits;     |
+        and the turn has had all its steps                         | finish: failed
+        else                                                       | model
+    the newest answer is a refusal                                 | finish: failed
+    the newest answer was cut off at its limit                     | finish: done, with that as its reason
+    else                                                           | finish: done
+
+Tools: calls run in the order of the answer. Those that are independent (`parallel`) and stand next to each other run at
+the same time; one that is `in_turn` runs alone. A tool nobody knows runs alone too: its step says that there is none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Literal
+
+from outlive.loop.fold import step_id
+from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep
+from outlive.loop.state import Call, LastAnswer, OpenTurn, TurnState
+
+Runs = Literal["parallel", "in_turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`steps`: of a turn, tool steps included. `at_once`: tools that run at the same time."""
+
+    steps: int = 200
+    at_once: int = 8
+
+
+LIMITS = Limits()
+
+Next = Begin | ModelStep | tuple[ToolStep, ...] | Finish
+
+
+def decide(state: TurnState, runs: Mapping[str, Runs], limits: Limits = LIMITS) -> Plan:
+    """The plan at `state`; `runs` says of each tool whether it is independent of the others."""
+    turn = state.turn
+    if turn is None:
+        return Plan(conversation=state.conversation, seq=state.seq, nothing=True)
+    match _next(state, turn, runs, limits):
+        case Begin() as begin:
+            said: dict[str, Any] = {"begin": begin}
+        case ModelStep() as model:
+            said = {"model": model}
+        case Finish() as finish:
+            said = {"finish": finish}
+        case tools:
+            said = {"tools": tools}
+    return Plan(conversation=state.conversation, turn=turn.id, seq=state.seq, **said)
+
+
+def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Limits) -> Next:
+    answer = turn.answer
+    if turn.is_interrupted:
+        return Finish(outcome="interrupted")
+    if turn.bound is None:
+        return _begin(state)
+    if group := _next_group(answer, runs, limits.at_once):
+        return tuple(ToolStep(step=call.step, call=call.id, name=call.name) for call in group)
+    if answer is None or answer.calls or state.waiting:
+        if turn.next_n > limits.steps:
+            return Finish(outcome="failed", reason=f"The turn took {limits.steps} steps, which is its limit.")
+        return ModelStep(step=step_id(turn.id, turn.next_n), n=turn.next_n)
+    if answer.stop_reason == "refusal":
+        return Finish(outcome="failed", reason="The model refused to answer.")
+    if answer.stop_reason == "max_tokens":
+        return Finish(outcome="done", reason="The answer was cut off at its limit of tokens.")
+    return Finish(outcome="done")
+
+
+def _begin(state: TurnState) -> Begin:
+    """The newest message that asks for a model gets it; else the conversation does."""
+    asked = [message.model for message in state.waiting if message.model is not None]
+    return Begin(agent=state.agent, model=asked[-1] if asked else state.model)
+
+
+def _next_group(answer: LastAnswer | None, runs: Mapping[str, Runs], at_once: int) -> list[Call]:
+    """The calls that may run now, at the same time."""
+    missing = [call for call in answer.calls if call.outcome is None] if answer else []
+    group = list(takewhile(lambda call: runs.get(call.name) == "parallel", missing))
+    return group[:at_once] or missing[:1]

@@ -1,0 +1,172 @@
+"""What the events of a conversation amount to for the loop. Pure, and incremental: `take` the next event, ask `state`.
+
+Rule 1: a turn is opened by the message that carries its id, begins with `turn.started`, and is over with
+        `turn.finished`. Conversations that were forked go on without the turn that was open in their parent.
+Rule 2: an answer has seen what stood in the log before the attempt that was sealed began, and nothing that came later.
+        A message waits until an answer has seen it, or its turn has ended: whoever ends a turn looks at the log again
+        (`Append.expect`), or was told to stop by somebody who could see the message.
+Rule 3: a message that came after `turn.interrupted` and before the end of that turn was never meant to be stopped: it
+        opens a turn of its own.
+Rule 4: the place of a step in its turn follows from the sealed answers alone, so that parallel tools, retries and
+        crashes never move it: an answer at n has its calls at n + 1, n + 2, ..., and the next answer comes after them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from outlive.base import ConversationId, StepId, TurnId, derive
+from outlive.conversation.events import Event
+from outlive.conversation.upcast import upcast
+from outlive.loop.state import Binding, Call, LastAnswer, OpenTurn, TurnState, Waiting
+
+
+def step_id(turn: TurnId, n: int) -> StepId:
+    """The id of the n-th step of a turn."""
+    return StepId(derive("step", turn, n))
+
+
+def fold_turn(conversation: ConversationId, events: Iterable[Event]) -> TurnState:
+    """The state after `events`, which are those of the conversation from its beginning, in order."""
+    fold = TurnFold(conversation)
+    for event in events:
+        fold.take(event)
+    return fold.state()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The open turn while it is folded."""
+
+    id: TurnId
+    bound: Binding | None = None
+    answer: LastAnswer | None = None
+    calls: list[Call] = field(default_factory=list)
+    next_n: int = 1
+    model_steps: int = 0
+    attempts: dict[StepId, int] = field(default_factory=dict)
+    starts: dict[StepId, int] = field(default_factory=dict)  # the seq at which the last attempt started
+    is_interrupted: bool = False
+
+    def state(self) -> OpenTurn:
+        return OpenTurn(
+            id=self.id,
+            bound=self.bound,
+            answer=replace(self.answer, calls=tuple(self.calls)) if self.answer else None,
+            next_n=self.next_n,
+            model_steps=self.model_steps,
+            attempts=dict(self.attempts),
+            is_interrupted=self.is_interrupted,
+        )
+
+
+class TurnFold:
+    """Takes events one by one, from the first; one that was taken before changes nothing."""
+
+    def __init__(self, conversation: ConversationId) -> None:
+        self._state = TurnState(conversation)
+        self._turn: _Turn | None = None
+        self._waiting: list[Waiting] = []
+
+    @property
+    def seq(self) -> int:
+        """The newest event that was taken."""
+        return self._state.seq
+
+    def state(self) -> TurnState:
+        turn = self._turn.state() if self._turn else None
+        return replace(self._state, turn=turn, waiting=tuple(self._waiting))
+
+    def take(self, event: Event) -> None:
+        if event.seq <= self._state.seq:
+            return
+        self._state = replace(self._state, seq=event.seq)
+        match event.type:
+            case "conversation.created":
+                self._create(upcast(event))
+            case "message.sent":
+                self._hear(upcast(event))
+            case "turn.started":
+                self._begin(upcast(event))
+            case "machine.attached":
+                self._state = replace(self._state, machine=upcast(event).data["machine"])
+            case _:
+                if self._turn is not None and event.turn == self._turn.id:
+                    self._go_on(self._turn, upcast(event))
+
+    def _create(self, event: Event) -> None:
+        data, before = event.data, self._state
+        self._state = replace(
+            before,
+            agent=data["agent"] or before.agent,
+            environment=data["environment"] or before.environment,
+            model=data["model"] or before.model,
+            machine=None,
+        )
+        self._turn, self._waiting = None, []
+
+    def _hear(self, event: Event) -> None:
+        data = event.data
+        self._waiting.append(Waiting(event.seq, data["message"], data["model"]))
+        turn = self._turn
+        if turn is None:
+            self._turn = _Turn(event.turn or TurnId(derive("turn", event.id)))
+        elif turn.bound is None and event.turn not in (None, turn.id):
+            self._turn = _Turn(event.turn)  # nobody was told the id that a message after an interrupt would have got
+
+    def _begin(self, event: Event) -> None:
+        data = event.data
+        assert event.turn is not None
+        if self._turn is None or self._turn.id != event.turn:
+            self._turn = _Turn(event.turn)
+        self._turn.bound = Binding(data["agent"], data["version"], data["model"])
+
+    def _go_on(self, turn: _Turn, event: Event) -> None:
+        """An event of the open turn."""
+        match event.type:
+            case "step.started":
+                assert event.step is not None
+                assert event.attempt is not None
+                turn.attempts[event.step], turn.starts[event.step] = event.attempt, event.seq
+            case "model.responded":
+                self._answer(turn, event)
+            case "tool.requested" | "tool.finished":
+                _mark(turn, event)
+            case "turn.interrupted":
+                turn.is_interrupted = True
+                self._waiting = []
+            case "turn.finished":
+                self._end(turn, event)
+            case _:
+                pass
+
+    def _answer(self, turn: _Turn, event: Event) -> None:
+        data, n = event.data, turn.next_n
+        assert event.step is not None
+        turn.calls = [
+            Call(step_id(turn.id, n + place), n + place, call["id"], call["name"])
+            for place, call in enumerate(data["tool_calls"], 1)
+        ]
+        start = turn.starts.get(event.step, event.seq)
+        turn.answer = LastAnswer(event.step, n, event.seq, start, data["stop_reason"])
+        turn.next_n = n + len(turn.calls) + 1
+        turn.model_steps += 1
+        self._waiting = [message for message in self._waiting if message.seq > start]
+
+    def _end(self, turn: _Turn, event: Event) -> None:
+        self._turn = None
+        if not turn.is_interrupted:
+            self._waiting = []
+        elif self._waiting:
+            self._turn = _Turn(TurnId(derive("turn", turn.id, event.seq)))
+
+
+def _mark(turn: _Turn, event: Event) -> None:
+    """A call of the newest answer was requested or finished. Its step says which; a log that other hands wrote has
+    steps of other names, and then the call's own id does."""
+    data = event.data
+    places = [place for place, call in enumerate(turn.calls) if call.step == event.step] or [
+        place for place, call in enumerate(turn.calls) if call.id == data["call"]
+    ]
+    for place in places[:1]:
+        outcome = data["outcome"] if event.type == "tool.finished" else turn.calls[place].outcome
+        turn.calls[place] = replace(turn.calls[place], is_requested=True, outcome=outcome)
