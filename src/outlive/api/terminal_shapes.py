@@ -8,18 +8,21 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from outlive.api.machine_shapes import EffectRef
-from outlive.base import PrincipalId, TerminalId, to_text
+from outlive.base import EffectId, PrincipalId, TerminalId, to_text
 from outlive.machine.door import COMMAND_LIMIT, TIMEOUT_LIMIT_S, TIMEOUT_S
 from outlive.machine.spec import User
-from outlive.machine.terminal.door import INPUT_LIMIT, Mode, OpenTerminal, Present, TerminalView
+from outlive.machine.terminal.door import INPUT_LIMIT, Mode, OpenTerminal, Present, RunInTerminal, TerminalView
 from outlive.machine.terminal.frames import lease_words, seam_words
-from outlive.machine.terminal.status import SIZE_LIMIT, Terminal, TerminalState
+from outlive.machine.terminal.status import SIZE_LIMIT, Operator, Terminal, TerminalState
 
 OFFSET_LIMIT = 2**53  # what every reader of JSON keeps exactly
 
 _Text = Annotated[str, StringConstraints(max_length=COMMAND_LIMIT)]
 _Cells = Annotated[int, Field(ge=1, le=SIZE_LIMIT)]
 _Offset = Annotated[int, Field(ge=0, le=OFFSET_LIMIT)]
+
+
+_NOBODY = Operator(id=PrincipalId("prin_none"), name="", kind="service")
 
 
 class _Sent(BaseModel):
@@ -123,6 +126,22 @@ class NewRun(_Sent):
     command: Annotated[str, StringConstraints(min_length=1, max_length=INPUT_LIMIT)]
     timeout_s: Annotated[float, Field(gt=0, le=TIMEOUT_LIMIT_S)] = TIMEOUT_S
     effect_id: Annotated[EffectRef | None, Field(description="Made by the caller: the same id never runs twice")] = None
+
+    @model_validator(mode="after")
+    def _can_be_typed(self) -> "NewRun":
+        try:
+            self.to_request(EffectId("eff_none"), _NOBODY)
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        return self
+
+    def to_request(self, effect: EffectId, operator: Operator) -> RunInTerminal:
+        return RunInTerminal(
+            effect_id=EffectId(self.effect_id) if self.effect_id is not None else effect,
+            command=self.command,
+            timeout_s=self.timeout_s,
+            operator=operator,
+        )
 
 
 # ── queries ──

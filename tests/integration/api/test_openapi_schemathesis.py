@@ -70,9 +70,34 @@ def _aim(case: Any, url: str) -> None:
         case.path_parameters["principal"] = made.json()["id"]
     machine = (case.path_parameters or {}).get("machine")
     # Not for commands: what is generated must not run, these machines are processes of this host.
-    if isinstance(machine, str) and is_id(machine, "mach") and not case.path.endswith("/exec"):
-        made = httpx.post(f"{url}/v1/machines", json={}, headers=HEADERS, trust_env=False)
-        case.path_parameters["machine"] = made.json()["id"]
+    is_harmless = case.method.upper() == "GET" or not case.path.endswith(("/exec", "/terminals"))
+    if isinstance(machine, str) and is_id(machine, "mach") and is_harmless:
+        case.path_parameters["machine"] = _make(url, "machines", {})
+    terminal = (case.path_parameters or {}).get("terminal")
+    # What is typed is only read by a program that does nothing with it.
+    if isinstance(terminal, str) and is_id(terminal, "term"):
+        case.path_parameters["terminal"] = _terminal(url)
+
+
+def _make(url: str, what: str, body: dict[str, Any]) -> str:
+    made: str = httpx.post(f"{url}/v1/{what}", json=body, headers=HEADERS, trust_env=False).json()["id"]
+    return made
+
+
+_opened: dict[str, str] = {}
+
+
+def _terminal(url: str) -> str:
+    """One that is open: a few are enough for all."""
+    known = _opened.get(url)
+    if known is not None:
+        shown = httpx.get(f"{url}/v1/terminals/{known}", headers=HEADERS, trust_env=False).json()
+        if shown["state"] == "open":
+            return known
+    machine = _make(url, "machines", {})
+    command = {"command": "stty raw -echo; exec cat > /dev/null"}
+    _opened[url] = _make(url, f"machines/{machine}/terminals", command)
+    return _opened[url]
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)

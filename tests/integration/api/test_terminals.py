@@ -225,6 +225,8 @@ async def test_what_is_wrong_is_refused_before_anything_is_opened_or_typed(api: 
         ("grant", {}),
         ("take", {"x": 1}),
         ("run", {"command": ""}),
+        ("run", {"command": "a\0b"}),
+        ("run", {"command": "é" * 40_000}),
         ("run", {"command": "x", "effect_id": "no spaces"}),
     ):
         assert_problem(await do(api, terminal, verb, **body), 422)

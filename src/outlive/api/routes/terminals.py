@@ -46,7 +46,7 @@ from outlive.base import (
 from outlive.governance import Answer, Principal
 from outlive.machine.status import Machine
 from outlive.machine.terminal import door, lease
-from outlive.machine.terminal.door import Act, RunInTerminal, TerminalView
+from outlive.machine.terminal.door import Act, TerminalView
 from outlive.machine.terminal.status import Operator, Terminal
 
 router = APIRouter(prefix="/v1")
@@ -274,12 +274,7 @@ async def run_in_terminal(request: Request, terminal: TerminalInPath, _: Annotat
     async def act(operation: OperationId) -> Answer:
         record = await terminals_of(request).records.get(of)
         lease.check_open(record)
-        asked = RunInTerminal(
-            effect_id=EffectId(body.effect_id or derive("eff", operation)),
-            command=body.command,
-            timeout_s=body.timeout_s,
-            operator=operator_of(request),
-        )
+        asked = body.to_request(EffectId(derive("eff", operation)), operator_of(request))
         terminals = terminals_of(request)
         effect = await machines_of(request).caller.use(
             record.machine, lambda g: terminals.door.run(record.machine, g, of, asked)
