@@ -94,6 +94,15 @@ class Attachment:
         return self._state.rows
 
     @property
+    def mode(self) -> Mode:
+        """A change counts from the next connection on. One that types takes a lease that nobody has."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._mode = mode
+
+    @property
     def is_connected(self) -> bool:
         return self._socket is not None and self._socket.is_open
 

@@ -1,0 +1,70 @@
+"""`outlive attach` where nobody sits: from a pipe, into a pipe or a file, or as JSON lines.
+
+What comes in on standard input is typed. When it has ended, and something was typed, this leaves as soon as the
+terminal has been silent for a while; without anything typed it stays until the terminal ends.
+"""
+
+import sys
+
+import anyio
+
+from outlive.cli.harmless import Harmless
+from outlive.cli.local_terminal import LocalTerminal
+from outlive.cli.render import json_text
+from outlive.client import TerminalExit, TerminalOutput
+from outlive.client.attaching import Attachment
+
+LINGER_S = 2.0
+
+
+class Passing:
+    def __init__(self, local: LocalTerminal, attachment: Attachment, *, types: bool, as_json: bool) -> None:
+        self._local = local
+        self._attachment = attachment
+        self._types = types
+        self._as_json = as_json
+        self._harmless = Harmless(shows_titles=False) if local.is_screen else None
+        self._heard = anyio.Event()
+        self._end: TerminalExit | None = None
+
+    async def run(self) -> TerminalExit | None:
+        """How it ended; None: it goes on without us."""
+        try:
+            async with self._attachment, anyio.create_task_group() as group:
+                if self._types:
+                    group.start_soon(self._type, group.cancel_scope)
+                await self._show()
+                group.cancel_scope.cancel()
+        finally:
+            if self._harmless is not None and not self._as_json:
+                with anyio.CancelScope(shield=True):
+                    await self._local.write(self._harmless.reset())
+        return self._end
+
+    async def _show(self) -> None:
+        async for frame in self._attachment:
+            self._heard.set()
+            if isinstance(frame, TerminalExit):
+                self._end = frame
+            if self._as_json:
+                sys.stdout.write(json_text(frame.to_json()) + "\n")
+                sys.stdout.flush()
+            elif isinstance(frame, TerminalOutput):
+                data = frame.data if self._harmless is None else self._harmless.feed(frame.data)
+                await self._local.write(data)
+
+    async def _type(self, scope: anyio.CancelScope) -> None:
+        has_typed = False
+        while data := await self._local.read():
+            has_typed = True
+            await self._attachment.send(data)
+        if not has_typed:
+            return
+        await self._attachment.end_input()
+        while True:
+            self._heard = anyio.Event()
+            with anyio.move_on_after(LINGER_S) as silence:
+                await self._heard.wait()
+            if silence.cancelled_caught:
+                scope.cancel()
+                return
