@@ -7,7 +7,7 @@ Rule 3: an effect that was begun in a machine that is gone for good is `lost`. T
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
 
@@ -28,13 +28,35 @@ from outlive.machine.status import Effect, Machine
 
 # Whoever asks again, with the request, has a command started that was begun and never started.
 MOVED: frozenset[str] = frozenset(
-    {"machine.fenced", "machine.guest_away", "node.away", "node.slow", "node.unknown", "effect.not_started"}
+    {
+        "machine.fenced",
+        "machine.guest_away",
+        "node.away",
+        "node.slow",
+        "node.unknown",
+        "effect.not_started",
+        "terminal.not_ready",
+    }
 )
 RETRY_WITHIN_S = 60.0  # from the first time that it did not answer: longer than a node takes to be restarted
 _SHORTEST_S = 0.02
 _LONGEST_S = 1.0
 
 T = TypeVar("T")
+
+Ask = Callable[[int], AsyncIterator[Output | Effect]]
+
+
+class Asked(NamedTuple):
+    """A request, as the journal knows it."""
+
+    effect: EffectId
+    digest: str
+    is_background: bool = False
+
+
+def asked_of(request: ExecRequest) -> Asked:
+    return Asked(request.effect_id, digest_of(request), request.background)
 
 
 class MachineCaller:
@@ -50,7 +72,10 @@ class MachineCaller:
 
     async def exec(self, machine: MachineId, request: ExecRequest) -> Effect:
         """What came of the command, once."""
-        async with closing(self._told(machine, request, self._exec_once)) as telling:
+        telling = self.tell(
+            machine, asked_of(request), lambda generation: self._exec_once(machine, generation, request)
+        )
+        async with closing(telling):
             async for told in telling:
                 if isinstance(told, Effect):
                     return told
@@ -58,7 +83,7 @@ class MachineCaller:
 
     def follow(self, machine: MachineId, request: ExecRequest) -> AsyncIterator[Output | Effect]:
         """The same with the output as it comes. After a break it begins again at offset 0: offsets say what is new."""
-        return self._told(machine, request, self._door.follow)
+        return self.tell(machine, asked_of(request), lambda generation: self._door.follow(machine, generation, request))
 
     async def effect(self, machine: MachineId, effect: EffectId) -> Effect:
         """What the journal says of it now."""
@@ -77,20 +102,17 @@ class MachineCaller:
             except OutliveError as error:
                 await patience.wait_or_raise(error)
 
-    async def _told(
-        self,
-        machine: MachineId,
-        request: ExecRequest,
-        ask: Callable[[MachineId, int, ExecRequest], AsyncIterator[Output | Effect]],
-    ) -> AsyncIterator[Output | Effect]:
+    async def tell(self, machine: MachineId, asked: Asked, ask: Ask) -> AsyncIterator[Output | Effect]:
+        """What `ask` tells for the machine's generation, awake, until the effect is told. It may be called more than
+        once, so it asks under the effect's id; what the journal knows is not asked for."""
         patience = _Patience()
         while True:
             try:
-                found = await self._awake_or_known(machine, request)
+                found = await self._awake_or_known(machine, asked)
                 if isinstance(found, Effect):
                     yield found
                     return
-                async with closing(ask(machine, found.generation, request)) as telling:
+                async with closing(ask(found.generation)) as telling:
                     async for told in telling:
                         yield told
                         if isinstance(told, Effect):
@@ -104,14 +126,14 @@ class MachineCaller:
     ) -> AsyncIterator[Output | Effect]:
         yield await self._door.exec(machine, generation, request)
 
-    async def _awake_or_known(self, machine: MachineId, request: ExecRequest) -> Machine | Effect:
+    async def _awake_or_known(self, machine: MachineId, asked: Asked) -> Machine | Effect:
         record = await self._keeper.get(machine)
         if record.state == "running" and record.desired == "running":
             return record  # its node looks into the journal itself
-        known = await self._effects.find(machine, request.effect_id)
-        if known is not None and known.digest != digest_of(request):
+        known = await self._effects.find(machine, asked.effect)
+        if known is not None and known.digest != asked.digest:
             raise ConflictError("effect.other_request", f"Effect {known.id!r} stands for another command.")
-        if known is not None and (known.is_over or request.background):
+        if known is not None and (known.is_over or asked.is_background):
             return known
         if known is not None and record.state == "lost" and record.checkpoint is None:
             return await self._effects.finish(known.model_copy(update={"state": "lost", "ended_at": self._clock.now()}))
