@@ -39,7 +39,8 @@ class Watcher:
         self.words: list[dict[str, object]] = []
         self.final: dict[str, object] | None = None
         self.is_over = False
-        self.is_reading = True
+        self._may_read = anyio.Event()
+        self._may_read.set()
         self._is_drawing = False
         self._frames: FrameStream | None = None
 
@@ -63,7 +64,18 @@ class Watcher:
         assert self._frames is not None
         while (frame := await self._frames.receive()) is not None:
             self._take(*frame)
+            await self._may_read.wait()
         self.is_over = True
+
+    def hold(self) -> None:
+        """Read nothing more."""
+        self._may_read = anyio.Event()
+
+    def go_on(self) -> None:
+        self._may_read.set()
+
+    def taken(self, payload: bytes) -> None:
+        """For those who want to know more of it."""
 
     def _take(self, channel: Channel, payload: bytes) -> None:
         if channel is Channel.OUTPUT and self._is_drawing:
@@ -72,6 +84,7 @@ class Watcher:
             assert self.offset is not None
             self.seen += payload
             self.offset += len(payload)
+            self.taken(payload)
         elif channel is Channel.FINAL:
             self.final = orjson.loads(payload)
         else:
