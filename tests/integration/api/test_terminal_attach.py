@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -118,8 +119,8 @@ async def test_a_hundred_who_attach_at_once_all_see_the_same(api: MachineApi) ->
     ready = anyio.Semaphore(0)
 
     async def watch(number: int) -> None:
-        mode = {"from_": 0} if number % 2 else {}
-        async with attached(api.api, terminal, **mode) as client:
+        given: dict[str, Any] = {"from_": 0} if number % 2 else {}
+        async with attached(api.api, terminal, **given) as client:
             await client.until(lambda: bool(client.statuses) and "screen" not in client.statuses[-1])
             ready.release()
             assert await client.closed() == 1000
@@ -166,7 +167,7 @@ async def test_a_client_that_takes_nothing_at_all_is_cut_off(tmp_path: Path) -> 
             shown = f"/v1/terminals/{terminal}"
 
             async def is_watched() -> bool:
-                return (await api.http.get(shown)).json()["operators"] != []
+                return bool((await api.http.get(shown)).json()["operators"])
 
             async def is_alone() -> bool:
                 return not await is_watched()

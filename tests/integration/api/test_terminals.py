@@ -197,7 +197,7 @@ async def test_typing_wakes_the_machine(api: MachineApi) -> None:
 async def test_what_is_wrong_is_refused_before_anything_is_opened_or_typed(api: MachineApi) -> None:
     machine = await api.create()
     path = f"/v1/machines/{machine}/terminals"
-    for body in (
+    wrong: list[dict[str, Any]] = [
         {"command": "x", "argv": ["x"]},
         {"argv": []},
         {"cols": 0},
@@ -206,11 +206,12 @@ async def test_what_is_wrong_is_refused_before_anything_is_opened_or_typed(api: 
         {"command": "a\0b"},
         {"env": {"a=b": "c"}},
         {"surprise": 1},
-    ):
+    ]
+    for body in wrong:
         assert_problem(await api.http.post(path, json=body), 422)
     assert (await api.http.get(path)).json()["items"] == []
     terminal = await open_terminal(api, machine, command="exec cat")
-    for verb, body in (
+    acts: list[tuple[str, dict[str, Any]]] = [
         ("input", {}),
         ("input", {"data": "a", "base64": "YQ=="}),
         ("input", {"base64": "!"}),
@@ -228,7 +229,8 @@ async def test_what_is_wrong_is_refused_before_anything_is_opened_or_typed(api: 
         ("run", {"command": "a\0b"}),
         ("run", {"command": "é" * 40_000}),
         ("run", {"command": "x", "effect_id": "no spaces"}),
-    ):
+    ]
+    for verb, body in acts:
         assert_problem(await do(api, terminal, verb, **body), 422)
     assert_problem(await do(api, terminal, "grant", operator="nobody"), 404)
     assert (await api.http.get(f"/v1/terminals/{terminal}")).json()["offset"] == 0
