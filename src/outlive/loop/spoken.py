@@ -1,0 +1,205 @@
+"""A conversation as a model is told it, before anything is left out: events in, units out. Pure.
+
+A unit is what can only be left out together: something a person said, something the runtime tells, or an answer with
+the results of all its calls. Units stand in the order in which the model met them:
+- an answer stands where the attempt that was sealed began: what came into the log later, it had not seen, and the model
+  meets that after the answer and its results;
+- an answer that was never sealed was not said;
+- every call has exactly one result, right behind its answer. One that the log has no result for (an interrupted turn, a
+  fork in the middle of a step) is told as what is known of it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from outlive.base import StepId
+from outlive.conversation.events import Event
+from outlive.conversation.upcast import upcast
+from outlive.loop.models.messages import AssistantMessage, Image, Note, ToolCall, ToolResultMessage, UserMessage
+
+_ROLLED_BACK_SHOWN = 10  # effects that are named in a note
+_ARGUMENTS_SHOWN = 120  # characters of a call in a note
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer and what came of its calls, in their order."""
+
+    answer: AssistantMessage
+    results: tuple[ToolResultMessage, ...] = ()
+
+
+Unit = UserMessage | Note | Answered
+
+
+class _Placed(NamedTuple):
+    place: int  # in the order the model met it
+    answer: AssistantMessage | None
+    said: UserMessage | Note | None
+
+
+class _Results:
+    """What is known of the calls, by the id that their answer gave them. Ids may come again in a later answer."""
+
+    def __init__(self) -> None:
+        self._requested: dict[tuple[int, str], bool] = {}
+        self._finished: dict[tuple[int, str], dict[str, Any]] = {}
+        self._answer: dict[str, int] = {}  # call -> the newest answer that has it
+
+    def answered(self, answer: int, calls: Iterable[ToolCall]) -> None:
+        self._answer |= {call.id: answer for call in calls}
+
+    def requested(self, call: str) -> None:
+        self._requested[self._answer.get(call, 0), call] = True
+
+    def finished(self, data: dict[str, Any]) -> None:
+        self._finished[self._answer.get(data["call"], 0), data["call"]] = data
+
+    def of(self, answer: int, call: ToolCall) -> ToolResultMessage:
+        data = self._finished.get((answer, call.id))
+        if data is not None:
+            return ToolResultMessage(call.id, call.name, _told(data), is_error=data["outcome"] != "finished")
+        text = _UNKNOWN if (answer, call.id) in self._requested else "This call was not run: the turn ended before it."
+        return ToolResultMessage(call.id, call.name, text, is_error=True)
+
+
+_UNKNOWN = "What came of this call is unknown: it was stopped or lost, and may have been done, wholly or in part. Look."
+
+
+def _told(data: dict[str, Any]) -> str:
+    output: str = data["output"]
+    exit_code: int | None = data["exit_code"]
+    match data["outcome"]:
+        case "lost":
+            return f"{_UNKNOWN}\n{output}".rstrip()
+        case "rejected":
+            return f"This call was rejected and not run.\n{output}".rstrip()
+        case _:
+            said = [output] if output.strip() else []
+            if exit_code:
+                said.append(f"[exit code {exit_code}]")
+            return "\n".join(said) or "(no output)"
+
+
+class _Teller:
+    """Takes the events in order and remembers what has to be told."""
+
+    def __init__(self, images: Mapping[str, Image]) -> None:
+        self.placed: list[_Placed] = []
+        self.results = _Results()
+        self._images = images
+        self._starts: dict[StepId | None, int] = {}
+        self._effects: dict[str, str] = {}  # effect -> the call it is of, in short
+
+    def take(self, event: Event) -> None:
+        match event.type:
+            case "step.started":
+                self._starts[event.step] = event.seq
+            case "message.sent":
+                self._say(event.seq, _message(upcast(event).data, self._images))
+            case "model.responded":
+                self._answer(event)
+            case "tool.requested":
+                data = upcast(event).data
+                self._effects[data["effect"]] = _call_in_short(data)
+                self.results.requested(data["call"])
+            case "tool.finished":
+                self.results.finished(upcast(event).data)
+            case type if type in _NOTES:
+                text = self._note(upcast(event))
+                if text:
+                    self._say(event.seq, Note(text))
+            case _:
+                pass
+
+    def _say(self, seq: int, said: UserMessage | Note) -> None:
+        self.placed.append(_Placed(seq, None, said))
+
+    def _answer(self, event: Event) -> None:
+        data = upcast(event).data
+        calls = tuple(ToolCall(**call) for call in data["tool_calls"])
+        place = self._starts.get(event.step, event.seq)
+        self.results.answered(place, calls)
+        if data["text"].strip() or calls:
+            answer = AssistantMessage(data["text"], calls, tuple(data["blocks"]), data["model"])
+            self.placed.append(_Placed(place, answer, None))
+
+    def _note(self, event: Event) -> str | None:
+        data = event.data
+        match event.type:
+            case "machine.rolled_back":
+                return self._rolled_back(data["effects"])
+            case "turn.interrupted":
+                return f"The turn was interrupted{_because(data['reason'])}"
+            case "turn.finished":
+                said = _ENDS.get(data["outcome"])
+                return said and said + _because(data["reason"])
+            case type:
+                return _NOTES[type]
+
+    def _rolled_back(self, effects: list[str]) -> str:
+        said = "The machine was restored from a checkpoint. What was done in it after that is gone"
+        named = [self._effects.get(effect, effect) for effect in effects[:_ROLLED_BACK_SHOWN]]
+        if len(effects) > len(named):
+            named.append(f"and {len(effects) - len(named)} more")
+        return f"{said}: {'; '.join(named)}." if named else f"{said}, if anything."
+
+
+_NOTES = {
+    "machine.rebooted": "The machine was restarted with its files as they were. No process, terminal or shell variable"
+    " from before is there any more.",
+    "machine.woken": "The machine slept and was woken. Connections to the outside from before are gone.",
+    "machine.lost": "The machine is lost, with its files. The next tool call gets a new, fresh one.",
+    "machine.rolled_back": "",
+    "turn.interrupted": "",
+    "turn.finished": "",
+}
+_ENDS = {
+    "failed": "The turn ended without an answer",
+    "out_of_budget": "The turn ended because its budget was used up",
+    "waiting_expired": "The turn ended because nobody answered in time",
+}
+
+
+def _because(reason: str | None) -> str:
+    return f": {reason}" if reason else "."
+
+
+def _message(data: dict[str, Any], images: Mapping[str, Image]) -> UserMessage:
+    """What was said, with the pictures that the caller has fetched; of other attachments the model is told the name."""
+    attached = data["attachments"]
+    others = [
+        f"[attached: {each['name']} ({each['media_type']}, {each['size']} bytes)]"
+        for each in attached
+        if each["blob"] not in images
+    ]
+    pictures = tuple(images[each["blob"]] for each in attached if each["blob"] in images)
+    return UserMessage("\n".join([data["text"], *others]), pictures)
+
+
+def _call_in_short(data: dict[str, Any]) -> str:
+    arguments = json.dumps(data["arguments"], ensure_ascii=False)
+    return f"{data['name']} {arguments[:_ARGUMENTS_SHOWN]}{'…' if len(arguments) > _ARGUMENTS_SHOWN else ''}"
+
+
+def units_of(
+    events: Iterable[Event], before: int | None = None, images: Mapping[str, Image] | None = None
+) -> list[Unit]:
+    """What the model is told of `events`, which are those of a conversation from its beginning.
+
+    `before` is the seq at which the attempt began that the context is for: what came later is left to the next step.
+    """
+    teller = _Teller(images or {})
+    for event in events:
+        if before is None or event.seq < before:
+            teller.take(event)
+    units: list[Unit] = []
+    for place, answer, said in sorted(teller.placed, key=lambda placed: placed.place):
+        if answer is not None:
+            results = tuple(teller.results.of(place, call) for call in answer.tool_calls)
+            units.append(Answered(answer, results))
+        elif said is not None:
+            units.append(said)
+    return units
