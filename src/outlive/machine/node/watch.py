@@ -23,6 +23,7 @@ _LOOK_EVERY_S = 1.0
 _LEASE_LOOK_S = 0.25
 _GATE_WITHIN_S = 0.5
 _RENEW_WITHIN_S = 4.0
+_LOOK_WITHIN_S = 2.0
 
 
 async def keep_lease(
@@ -143,6 +144,8 @@ async def _hibernate_idle(node: Node, resident: Resident) -> None:
             await _freeze_idle(node, resident)
     elif after_s is not None and (node.parts.clock.now() - record.changed_at).total_seconds() < after_s:
         resident.touch()  # it was just claimed from its pool, which nobody told us
+    elif not resident.frozen and await _has_job(node, resident):  # of one that is frozen it was found out before
+        resident.touch()
     else:
         await ask(node, resident.id, "hibernate")
 
@@ -157,11 +160,15 @@ async def _freeze_idle(node: Node, resident: Resident) -> None:
         is_quiet = all(terminal.output_ago_s >= policy for terminal in found.terminals)
         # Nothing runs but its services: commands that somebody asked for were counted above.
         only_services = found.commands <= len(resident.spec.start)
-        has_job = await node.terminals.has_job(resident, guest, _GATE_WITHIN_S)
+        has_job = await _has_job(node, resident)
         if is_quiet and only_services and not has_job and not found.previews and not found.relayed:
             await resident.freeze("idle")
         else:
             resident.touch()
+
+
+async def _has_job(node: Node, resident: Resident) -> bool:
+    return await node.terminals.has_job(resident, await resident.door.guest(_GATE_WITHIN_S), _LOOK_WITHIN_S)
 
 
 async def _save_in_time(node: Node, resident: Resident) -> None:
