@@ -1,9 +1,25 @@
 """Models: the port, what is said through it in words of no provider, and how its errors are told apart.
 
-The SDK of a provider is imported when its client is first used: each costs a second and tens of megabytes.
+All of it is pure. `registry` has the clients: the SDK of a provider is imported when its client is first used, since each
+costs a second and tens of megabytes.
 """
 
 from outlive.loop.models.client import ModelClient
+from outlive.loop.models.errors import (
+    RETRIES,
+    AnswerTooLongError,
+    BadRequestError,
+    ContextTooLongError,
+    GarbledError,
+    NoCreditError,
+    OutageError,
+    OverloadedError,
+    RateLimitedError,
+    RefusedError,
+    UnauthorizedError,
+    UnknownModelError,
+    retry_delay_s,
+)
 from outlive.loop.models.messages import (
     Answer,
     AssistantMessage,
@@ -21,22 +37,37 @@ from outlive.loop.models.messages import (
     Usage,
     UserMessage,
 )
+from outlive.loop.models.prices import cost_usd
 
 __all__ = [
+    "RETRIES",
     "Answer",
+    "AnswerTooLongError",
     "AssistantMessage",
+    "BadRequestError",
+    "ContextTooLongError",
+    "GarbledError",
     "Image",
     "Message",
     "ModelClient",
     "ModelRequest",
+    "NoCreditError",
     "Note",
+    "OutageError",
+    "OverloadedError",
     "Piece",
+    "RateLimitedError",
+    "RefusedError",
     "StopReason",
     "TextDelta",
     "ThinkingDelta",
     "ToolCall",
     "ToolResultMessage",
     "ToolSpec",
+    "UnauthorizedError",
+    "UnknownModelError",
     "Usage",
     "UserMessage",
+    "cost_usd",
+    "retry_delay_s",
 ]
