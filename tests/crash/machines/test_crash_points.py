@@ -74,6 +74,21 @@ def test_a_command_runs_once_wherever_its_node_dies(stack: CrashStack, machine: 
     assert stack.lines(machine) == ["first", effect]
 
 
+@pytest.mark.parametrize("point", [CrashPoint.EXEC_AFTER_BEGIN, CrashPoint.EXEC_BEFORE_RECORD])
+def test_a_command_is_typed_into_a_terminal_once_wherever_its_node_dies(
+    stack: CrashStack, machine: str, point: CrashPoint
+) -> None:
+    terminal = stack.must(stack.ask("POST", f"/v1/machines/{machine}/terminals", {}))["id"]
+    effect, path = f"eff_{uuid.uuid4().hex}", f"/v1/terminals/{terminal}/run"
+    body = {"command": append(effect), "effect_id": effect}
+    stack.arm(point)
+    first = stack.must(stack.ask("POST", path, body))
+    _died_at(stack, point)
+    assert stack.must(stack.ask("POST", path, body)) == first
+    assert (first["outcome"], first["exit_code"]) == ("finished", 0)
+    assert stack.lines(machine) == ["first", effect]
+
+
 @pytest.mark.parametrize("point", UP_POINTS)
 def test_a_machine_that_is_made_comes_up_once_wherever_its_node_dies(stack: CrashStack, point: CrashPoint) -> None:
     key = uuid.uuid4().hex

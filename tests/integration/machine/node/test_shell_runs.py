@@ -14,6 +14,7 @@ from outlive.base import ConflictError, DeniedError, EffectId, InvalidError, Out
 from outlive.machine.door import Output
 from outlive.machine.node.node import Node
 from outlive.machine.node.terminal_door import NodeTerminalDoor
+from outlive.machine.node.terminals.host import TerminalHost
 from outlive.machine.status import Effect, Machine
 from outlive.machine.terminal.door import Input, RunInTerminal, Take, Yield
 from outlive.machine.terminal.shell import digest_of_run
@@ -43,10 +44,12 @@ class Desk:
             {"effect_id": effect or new_effect_id(), "command": command, "operator": BOT, **fields}
         )
 
-    async def printed(self, node: Node) -> bytes:
+    async def host(self, node: Node) -> TerminalHost:
         resident = node.residents.get(self.machine.id, self.machine.generation)
-        host = await node.terminals.find(resident, self.terminal)
-        pieces = [piece async for piece in host.history(0)]
+        return await node.terminals.find(resident, self.terminal)
+
+    async def printed(self, node: Node) -> bytes:
+        pieces = [piece async for piece in (await self.host(node)).history(0)]
         return b"".join(getattr(piece, "data", b"") for piece in pieces)
 
 
@@ -98,11 +101,10 @@ async def test_what_is_printed_is_told_as_it_comes(tmp_path: Path) -> None:
 async def test_a_command_that_does_not_end_in_time_is_stopped_and_the_shell_goes_on(tmp_path: Path) -> None:
     async with open_machine_room(tmp_path) as room, room.node() as node, desk(room, node) as at:
         await at.run("sleep 1000 & KEPT=yes")
-        done = await at.run("echo begun; sleep 2000", timeout_s=2)
+        done = await at.run("echo begun; sleep 2000", timeout_s=3)
         assert (done.state, done.exit_code) == ("timeout", 130)
         assert done.stdout.startswith("begun\n")
-        stubborn = "python3 -c 'import signal, time; signal.signal(2, signal.SIG_IGN); print(1); time.sleep(999)'"
-        done = await at.run(stubborn, timeout_s=2)
+        done = await at.run("(trap '' INT; sleep 3000)", timeout_s=3)
         assert (done.state, done.exit_code) == ("timeout", 137)
         assert (await at.run("echo $KEPT; jobs")).stdout.startswith("yes\n[1]+  Running")
 
@@ -191,8 +193,28 @@ async def test_a_person_who_takes_the_terminal_stops_what_was_not_typed_and_noth
 
 
 async def _is_running(node: Node, at: Desk) -> bool:
-    host = await node.terminals.find(node.residents.get(at.machine.id, at.machine.generation), at.terminal)
-    return host.recorder.commands.running is not None
+    return (await at.host(node)).recorder.commands.running is not None
+
+
+async def test_a_command_of_a_machine_that_a_person_paused_is_waited_for_and_does_not_run_out_of_time(
+    tmp_path: Path,
+) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node, desk(room, node) as at:
+        ended: list[Effect] = []
+
+        async def run_long() -> None:
+            ended.append(await at.run("until [ -e /tmp/go ]; do sleep 0.1; done; echo en''ded", timeout_s=3))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_long)
+            await eventually(lambda: _is_running(node, at), COMES_S)
+            await room.keeper.do(at.machine.id, "pause")
+            paused_at, keyboard = node.parts.clock.monotonic(), (await at.host(node)).keyboard
+            await eventually(lambda: keyboard.used_at > paused_at + 3, COMES_S)  # it was looked after for so long
+            assert ended == []
+            await room.keeper.do(at.machine.id, "resume")
+            await room.exec(at.machine.id, "touch /tmp/go")
+        assert (ended[0].state, ended[0].stdout) == ("finished", "ended\n")
 
 
 async def test_the_end_of_the_shell_is_the_end_of_its_command(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ Rule 3: it goes by the terminal's keyboard, as everybody does. What was not type
 import logging
 import signal
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 
 import anyio
@@ -28,39 +28,25 @@ from outlive.base import (
     UnavailableError,
     reach,
 )
-from outlive.machine.caller import closing
 from outlive.machine.door import Output
 from outlive.machine.node.outputs import KeptStream, spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.terminals.host import TerminalHost
+from outlive.machine.node.terminals.shell_desk import ShellDesk
 from outlive.machine.status import Effect, EffectState
 from outlive.machine.terminal import lease as leases
 from outlive.machine.terminal.door import RunInTerminal
-from outlive.machine.terminal.journal import Input
-from outlive.machine.terminal.marks import FoundMark, Marks
+from outlive.machine.terminal.marks import FoundMark
 from outlive.machine.terminal.plain import plain_text
-from outlive.machine.terminal.recording import Gap, Recordings
-from outlive.machine.terminal.shell import (
-    INTERRUPT,
-    LOOK_BACK,
-    Course,
-    Shell,
-    busy,
-    digest_of_run,
-    keys_of,
-    no_prompt,
-    read_shell,
-)
+from outlive.machine.terminal.recording import Recordings
+from outlive.machine.terminal.shell import INTERRUPT, Course, digest_of_run, keys_of
 
-PROMPT_WITHIN_S = 15.0
 TAKEN_S = 5.0  # that a command may take to start after another has taken the terminal
-_SETTLE_S = 0.3  # that a line somebody entered may take to become a command
 _LOOK_EVERY_S = 1.0
 _STOP_WITHIN_S = 5.0
 _STORED_WITHIN_S = 60.0
 _FOLLOW_EVERY_S = 0.2
 _SKEW = timedelta(minutes=1)  # of the clocks of two nodes
-_PAGE = 64
 
 _log = logging.getLogger(__name__)
 
@@ -70,8 +56,9 @@ Outcome = Literal["over", "ended", "timeout", "lost"]
 class ShellRun:
     """One effect on its way."""
 
-    def __init__(self, host: TerminalHost, request: RunInTerminal) -> None:
-        self.host = host
+    def __init__(self, desk: ShellDesk, request: RunInTerminal) -> None:
+        self.desk = desk
+        self.host = host = desk.host
         self.request = request
         self.digest = digest_of_run(host.terminal.id, request.command)
         self.effect: Effect | None = None
@@ -119,7 +106,7 @@ class ShellRuns:
             is_readable = host.terminal.is_open or host.over.is_set()
             if course is not None and course.is_accepted and is_readable and run.error is None:
                 start = course.output_start
-                async for offset, data in self._output(host, start + position, course.output_end):
+                async for offset, data in run.desk.output(start + position, course.output_end):
                     yield Output("stdout", offset - start, data)
                     position = offset - start + len(data)
         yield await run.result()
@@ -129,7 +116,8 @@ class ShellRuns:
         key = (host.resident.id, request.effect_id)
         run = self._runs.get(key)
         if run is None or run.host is not host:
-            run = self._runs[key] = ShellRun(host, request)
+            desk = ShellDesk(host, self._recordings, self._parts.terminals)
+            run = self._runs[key] = ShellRun(desk, request)
             self._tasks.start_soon(self._run, run)
         elif run.digest != digest_of_run(host.terminal.id, request.command):
             raise ConflictError("effect.other_request", f"{request.effect_id!r} stands for another command.")
@@ -182,11 +170,13 @@ class ShellRuns:
             assert run.effect is not None
             if run.effect.is_over or await self._take_up(run, run.effect):
                 return
-        shell = await self._ready(run)
+        shell = await run.desk.wait_for_line(request.operator)
         keys = keys_of(request.command, shell)
         if run.effect is None:
             await self._begin(run)
             reach(CrashPoint.EXEC_AFTER_BEGIN)
+        if run.effect is None or run.effect.is_over:
+            return
         run.course = Course(request.effect_id, shell.prompt, host.recorder.offset)
         await host.keyboard.type(request.operator, keys, request.effect_id)
         reach(CrashPoint.EXEC_AFTER_START)
@@ -206,77 +196,24 @@ class ShellRuns:
     async def _take_up(self, run: ShellRun, effect: Effect) -> bool:
         """Whether it was typed before: then it is followed from there."""
         host = run.host
-        typed = await self._find_typed(host, effect)
+        typed = await run.desk.find_typed(effect.id, effect.started_at - _SKEW)
         if typed is None:
             return False
-        shell = await self._look(host, typed.offset)
+        shell = await run.desk.look(typed.offset)
         run.course = Course(effect.id, shell.prompt, typed.offset)
         if any(seam.start <= typed.offset < seam.at for seam in host.terminal.seams):
             await self._finish(run, "lost")  # the machine does not remember it
             return True
-        await self._catch_up(host, run.course)
+        await run.desk.catch_up(run.course)
         return True
-
-    async def _find_typed(self, host: TerminalHost, effect: Effect) -> Input | None:
-        start = await self._offset_at(host, effect.started_at - _SKEW)
-        async for record in self._recordings.read_records(host.terminal, start, local=host.recorder.spool):
-            if isinstance(record, Input) and record.effect_id == effect.id:
-                return record
-        return None
-
-    async def _offset_at(self, host: TerminalHost, moment: datetime) -> int:
-        """From which offset on the recording holds what happened after this moment."""
-        after = 0
-        while page := await self._parts.terminals.segments(host.terminal.id, after=after, limit=_PAGE):
-            for segment in page:
-                if segment.ended_at >= moment:
-                    return segment.start
-            after = page[-1].n
-        return host.terminal.recorded_to
-
-    async def _ready(self, run: ShellRun) -> Shell:
-        """The shell at an empty prompt, and nobody but the operator can type there any more; or a refusal."""
-        host, operator = run.host, run.request.operator
-        leases.check_open(host.terminal)
-        leases.check_may_type(host.terminal.lease, operator)
-        await host.resident.wake_up()
-        if (await self._look(host)).phase == "running":
-            raise busy(_running_line(host))
-        await host.keyboard.attach(operator, "type")
-        leases.check_may_type(host.terminal.lease, operator)
-        cleared: str | None = None  # the prompt whose line was given up
-        with anyio.move_on_after(PROMPT_WITHIN_S):
-            while True:
-                run.marked = anyio.Event()
-                shell, end = await self._look(host), host.recorder.offset
-                if shell.phase == "running":
-                    raise busy(_running_line(host))
-                if shell.phase == "prompt" and (shell.is_untouched or (cleared and shell.prompt != cleared)):
-                    return shell
-                with anyio.move_on_after(_SETTLE_S):
-                    await run.marked.wait()
-                if shell.phase == "prompt" and cleared is None and host.recorder.offset == end:
-                    cleared = shell.prompt
-                    await host.keyboard.type(operator, INTERRUPT)
-        raise no_prompt(PROMPT_WITHIN_S)
-
-    async def _look(self, host: TerminalHost, end: int | None = None) -> Shell:
-        until = host.recorder.offset if end is None else end
-        start = at = max(0, until - LOOK_BACK)
-        data = bytearray()
-        async for offset, piece in self._output(host, start, until):
-            if offset != at + len(data):
-                at = offset
-                data.clear()
-            data += piece
-        return read_shell(at, bytes(data))
 
     # ── watching ──
 
     async def _watch(self, run: ShellRun) -> Outcome:
         host, course, clock = run.host, run.course, self._parts.clock
         assert course is not None
-        deadline = clock.monotonic() + self._left_s(run)
+        looked_at = clock.monotonic()
+        deadline = looked_at + self._left_s(run)
         taken_at: float | None = None
         while True:
             run.marked = anyio.Event()
@@ -285,10 +222,16 @@ class ShellRuns:
             if (ended := _ended(host)) is not None:
                 return ended
             now = clock.monotonic()
+            if host.resident.frozen:
+                deadline += now - looked_at  # it does not run meanwhile
+            looked_at = now
             if now >= deadline:
                 return "timeout"
             held = host.terminal.lease
-            is_taken = course.phase == "typed" and held is not None and held.operator != run.request.operator.id
+            is_ours = held is not None and held.operator == run.request.operator.id
+            if is_ours:
+                host.keyboard.used_at = now  # who waits for a command is no holder who is gone
+            is_taken = course.phase == "typed" and held is not None and not is_ours
             taken_at = (taken_at or now) if is_taken else None
             if taken_at is not None and now - taken_at > TAKEN_S:
                 leases.check_may_type(held, run.request.operator)
@@ -329,26 +272,6 @@ class ShellRuns:
             if facts is not None and facts.foreground is not None:
                 await guest.terminals.signal(host.terminal.name, signal.SIGKILL)
 
-    # ── what it prints ──
-
-    async def _output(self, host: TerminalHost, start: int, end: int | None) -> AsyncIterator[tuple[int, bytes]]:
-        """What is recorded from `start` to `end`, or to now."""
-        is_stored = host.over.is_set()
-        pieces = self._recordings.read_output(host.terminal, start) if is_stored else host.history(start)
-        async with closing(pieces) as found:
-            async for piece in found:
-                if isinstance(piece, Gap):
-                    continue
-                if end is not None and piece.offset >= end:
-                    return
-                yield piece.offset, piece.data if end is None else piece.data[: end - piece.offset]
-
-    async def _catch_up(self, host: TerminalHost, course: Course) -> None:
-        """What came since it was typed. What comes meanwhile is heard too: twice the same is once."""
-        marks = Marks()
-        async for offset, data in self._output(host, course.typed_at, None):
-            course.take(marks.feed(offset, data))
-
     # ── its end ──
 
     async def _finish(self, run: ShellRun, outcome: Outcome) -> None:
@@ -361,7 +284,7 @@ class ShellRuns:
         missing = 0
         if outcome != "lost":
             end = host.recorder.offset if end is None else end
-            async for offset, data in self._output(host, start, end):
+            async for offset, data in run.desk.output(start, end):
                 stream.take(offset - start, data)
             missing = end - start - (stream.size - stream.missing)
         state, exit_code = _result(outcome, course, host)
@@ -399,14 +322,10 @@ def _ended(host: TerminalHost) -> Outcome | None:
     """How nothing more can come. Raises if it may go on elsewhere, or later."""
     if host.resident.ended == "lost":
         return "lost"
-    host.resident.check()
+    if host.resident.ended is not None:
+        host.resident.check()
     if not host.terminal.is_open:
         return "ended"
     if host.over.is_set():
         raise UnavailableError("terminal.not_ready", f"Terminal {host.terminal.id!r} is not ready; try again.")
     return None
-
-
-def _running_line(host: TerminalHost) -> str | None:
-    running = host.recorder.commands.running
-    return None if running is None else running.command_line
