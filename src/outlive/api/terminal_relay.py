@@ -35,6 +35,7 @@ from outlive.machine.terminal.frames import (
     read_close,
     read_message,
     read_resize,
+    status_exit,
     status_machine,
     status_refused,
 )
@@ -186,15 +187,17 @@ class TerminalRelay:
             try:
                 course = await self._attaching.look()
                 node = await self._try(course)
+            except GoneError:
+                raise
             except OutliveError as error:
                 if not is_passing(error):
                     self.finish(DENIED if error.kind == "denied" else FAILED, error.code)
                     return None
                 node, course = None, Course("wait")
             if node is not None:
-                await self._tell("running")
-                return node
+                return await self._told_running(node)
             if course.do == "end":
+                await self._say(Channel.STATUS, status_exit(None))
                 await self._say(Channel.FINAL, final_failure("machine.gone", course.reason))
                 self.finish(NORMAL)
                 return None
@@ -205,6 +208,15 @@ class TerminalRelay:
                     continue
                 await anyio.sleep_forever()
             pause_s = min(pause_s * _GROWTH, LOOK_LAST_S)
+
+    async def _told_running(self, node: FrameStream) -> FrameStream:
+        try:
+            await self._tell("running")
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await node.aclose()
+            raise
+        return node
 
     async def _try(self, course: Course) -> FrameStream | None:
         offset = self._passed.resume_at
@@ -236,7 +248,7 @@ class TerminalRelay:
         except GoneError:
             self.finish(NORMAL)
         except RefusedMessageError as error:
-            self.finish(error.code, error.why)
+            self.finish(error.close_code, error.message)
 
     async def _take(self, message: bytes) -> None:
         for frame in checked(message):

@@ -20,7 +20,7 @@ from websockets.protocol import SEND_EOF, Protocol, Side, State
 from websockets.utils import accept_key
 
 from outlive.api.raw import RawStream
-from outlive.base import InvalidError
+from outlive.base import InvalidError, UnavailableError
 
 MESSAGE_LIMIT = 1024 * 1024
 LINGER_S = 2.0  # for the client to close its side too
@@ -38,17 +38,19 @@ _REASON_LIMIT = 30  # characters; at most 123 bytes, as UTF-8
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
 
-class GoneError(Exception):
+class GoneError(UnavailableError):
     """The client is not there any more, or may as well not be."""
 
+    def __init__(self) -> None:
+        super().__init__("websocket.gone", "The client of this WebSocket is gone.")
 
-class RefusedMessageError(Exception):
-    """What the client sent cannot be taken; the code says why."""
 
-    def __init__(self, code: int, why: str) -> None:
-        super().__init__(why)
-        self.code = code
-        self.why = why
+class RefusedMessageError(InvalidError):
+    """What the client sent cannot be taken: the connection ends with this code."""
+
+    def __init__(self, close_code: int, why: str) -> None:
+        super().__init__("websocket.message", why)
+        self.close_code = close_code
 
 
 def asks_for_websocket(headers: Headers) -> bool:
