@@ -122,6 +122,7 @@ def _api_parts(
 ) -> ApiParts:
     return ApiParts(
         conversations=parts.conversations,
+        artifacts=parts.artifacts,
         principals=parts.principals,
         idempotency=parts.idempotency,
         clock=parts.clock,

@@ -14,6 +14,8 @@ import anyio.abc
 import anyio.to_thread
 
 from outlive.base import Clock, ConflictError, OutliveError, SystemClock
+from outlive.conversation.artifacts import Artifacts
+from outlive.conversation.backends.object_artifacts import ObjectArtifacts
 from outlive.conversation.backends.object_blobs import ObjectBlobs
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.feed import Feed
@@ -54,6 +56,7 @@ class Parts(NamedTuple):
     """What an API is made of. All of it ends with the context that it came from."""
 
     conversations: Conversations
+    artifacts: Artifacts
     principals: Principals
     idempotency: Idempotency
     machines: MachineRecords
@@ -81,6 +84,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
         feed = await stack.enter_async_context(_open_feed(settings, stores.log))
         yield Parts(
             conversations=Conversations(stores.log, stores.catalog, ObjectBlobs(objects), feed, clock),
+            artifacts=ObjectArtifacts(objects),
             principals=CachedPrincipals(stores.principals, clock),
             idempotency=await stack.enter_async_context(open_idempotency(stores.keys)),
             machines=stores.machines,

@@ -17,6 +17,7 @@ from outlive.api import ApiParts, create_app
 from outlive.base import ConversationId, StepId, SystemClock, TurnId, new_operation_id, new_step_id
 from outlive.conversation.backends.broker import open_broker
 from outlive.conversation.backends.local_feed import open_local_feed
+from outlive.conversation.backends.object_artifacts import ObjectArtifacts
 from outlive.conversation.backends.object_blobs import ObjectBlobs
 from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
 from outlive.conversation.backends.sqlite_log import MIGRATIONS, open_sqlite_log
@@ -46,11 +47,12 @@ async def open_parts(home: Path) -> AsyncIterator[ApiParts]:
         log = await stack.enter_async_context(open_sqlite_log(database))
         await stack.enter_async_context(open_broker(home / "run" / "feed.sock"))
         feed = await stack.enter_async_context(open_local_feed(home / "run" / "feed.sock", log.heads))
-        blobs = ObjectBlobs(open_objects(str(home / "objects")))
+        objects = open_objects(str(home / "objects"))
         principals = CachedPrincipals(SqlitePrincipals(database, clock), clock)
         await principals.ensure_owner(TOKEN)
         yield ApiParts(
-            conversations=Conversations(log, SqliteCatalog(database), blobs, feed, clock),
+            conversations=Conversations(log, SqliteCatalog(database), ObjectBlobs(objects), feed, clock),
+            artifacts=ObjectArtifacts(objects),
             principals=principals,
             idempotency=await stack.enter_async_context(open_idempotency(SqliteIdempotencyKeys(database, clock))),
             clock=clock,

@@ -21,7 +21,8 @@ from outlive.loop.tools.facts import Runs
 from outlive.machine.terminal.status import Operator
 
 if TYPE_CHECKING:
-    from outlive.loop.tools.machine import ConversationMachines, ToolMachine
+    from outlive.loop.tools.machine import ConversationMachines
+    from outlive.loop.tools.reach import ToolMachine
 
 Outcome = Literal["finished", "failed", "rejected", "lost"]
 

@@ -1,0 +1,222 @@
+"""The machine of a conversation, on demand: made when the first tool needs it, kept between turns, and what happens to
+it said in the log.
+
+Rule 1: which machine is the conversation's is in its log (`machine.attached`). The first is made by an operation that
+        the conversation's id gives; one that is lost for good, or was deleted, is followed by one that its id gives.
+Rule 2: what happened to the machine is read from its own history and appended once, by the number it has there: so it
+        does not matter who notices first, nor how often.
+Rule 3: what this process remembers of a machine it could find again; it only saves looking.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import anyio
+
+from outlive.base import (
+    Clock,
+    ConflictError,
+    ConversationId,
+    MachineId,
+    OperationId,
+    PrincipalId,
+    UnavailableError,
+    derive,
+    to_text,
+)
+from outlive.conversation.conversations import Conversations
+from outlive.conversation.events import EventData, MachineAttached, NewEvent
+from outlive.conversation.log import Append, Conversation
+from outlive.loop.tools.checkout import Repo, checkout_id, ensure_checkout, repo_of, tell_failure
+from outlive.loop.tools.notices import notice_of
+from outlive.loop.tools.port import ToolContext
+from outlive.loop.tools.reach import ReadOutput, ToolMachine
+from outlive.machine.caller import MachineCaller
+from outlive.machine.environment import DEFAULT_NAME
+from outlive.machine.environments import Environments
+from outlive.machine.keeper import MachineKeeper
+from outlive.machine.records import Records
+from outlive.machine.status import Machine
+from outlive.machine.terminal.door import TerminalDoor
+
+BUILD_WITHIN_S = 900.0  # that an environment may take until it is built
+MACHINES_LIMIT = 20  # that were lost or deleted one after the other
+_BUILD_LOOK_S = 5.0
+_REMEMBERED = 1_024
+_PAGE = 500
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What this process has seen of a machine."""
+
+    events: int = 0  # of its history, that are said in the log
+    checkout: int = 1  # the one that counts
+    is_checked_out: bool = False
+
+
+class ConversationMachines:
+    def __init__(
+        self,
+        conversations: Conversations,
+        environments: Environments,
+        keeper: MachineKeeper,
+        caller: MachineCaller,
+        terminals: TerminalDoor | None,
+        records: Records,
+        read_output: ReadOutput,
+        clock: Clock,
+    ) -> None:
+        self._conversations = conversations
+        self._environments = environments
+        self._keeper = keeper
+        self._caller = caller
+        self._terminals = terminals
+        self._records = records
+        self._read_output = read_output
+        self._clock = clock
+        self._seen: OrderedDict[MachineId, _Seen] = OrderedDict()
+
+    async def ensure(self, context: ToolContext) -> ToolMachine:
+        """The conversation's machine, awake, with its repository, and all that happened to it said in the log."""
+        conversation = await self._conversations.get(context.conversation)
+        repo = repo_of(conversation.metadata)
+        machine = await self._current(conversation, context) or await self._make(conversation, context)
+        await self._keeper.ensure_awake(machine.id)
+        seen = await self._notice(context, machine.id)
+        found = self._reach(machine)
+        if repo is not None and not seen.is_checked_out:
+            await self._check_out(context, found, repo, seen)
+        return found
+
+    async def find(self, conversation: ConversationId) -> ToolMachine | None:
+        """Its machine, as it is: neither made nor woken."""
+        attached = (await self._conversations.get(conversation)).machine
+        return None if attached is None else self._reach(await self._records.machines.get(MachineId(attached)))
+
+    async def notice(self, context: ToolContext) -> None:
+        """Say in the log what happened to the conversation's machine since somebody looked."""
+        attached = (await self._conversations.get(context.conversation)).machine
+        if attached is not None:
+            await self._notice(context, MachineId(attached))
+
+    async def save(self, conversation: ConversationId) -> None:
+        """A checkpoint of its machine, if that is up and something was begun in it since the last one."""
+        found = await self.find(conversation)
+        record = None if found is None else await self._records.machines.get(found.id)
+        if record is None or record.state != "running" or record.desired != "running":
+            return
+        saved = 0
+        if record.checkpoint is not None:
+            saved = (await self._records.checkpoints.get(record.checkpoint)).effects_mark
+        if await self._records.effects.mark(record.id) > saved:
+            await self._keeper.checkpoint(record.id)
+
+    # ── which one ──
+
+    async def _current(self, conversation: Conversation, context: ToolContext) -> Machine | None:
+        """The one that the log names, unless it is gone for good: then that is said."""
+        if conversation.machine is None:
+            return None
+        found = await self._records.machines.get(MachineId(conversation.machine))
+        if not _is_gone(found):
+            return found
+        await self._notice(context, found.id)
+        return None
+
+    async def _make(self, conversation: Conversation, context: ToolContext) -> Machine:
+        """The next one that is not gone. Those before it were made by nobody else: the way is the same each time."""
+        operation = OperationId(derive("op", conversation.id))
+        if conversation.machine is not None:
+            operation = OperationId(derive("op", conversation.machine, 1))
+        environment = conversation.environment or context.environment or DEFAULT_NAME
+        for _ in range(MACHINES_LIMIT):
+            made = await self._create(operation, conversation, environment)
+            if not _is_gone(made):
+                break
+            operation = OperationId(derive("op", made.id, 1))
+        else:
+            raise ConflictError("machine.lost", f"{MACHINES_LIMIT} machines were lost one after the other.")
+        await self._attach(context, made.id)
+        return made
+
+    async def _create(self, operation: OperationId, conversation: Conversation, environment: str) -> Machine:
+        deadline = anyio.current_time() + BUILD_WITHIN_S
+        while True:
+            try:
+                return await self._environments.create_machine(
+                    operation,
+                    environment=environment,
+                    owner=PrincipalId(conversation.created_by),
+                    conversation=conversation.id,
+                )
+            except UnavailableError as error:
+                if error.code != "environment.building" or anyio.current_time() > deadline:
+                    raise
+            await anyio.sleep(_BUILD_LOOK_S)
+
+    # ── what is said in the log ──
+
+    async def _attach(self, context: ToolContext, machine: MachineId) -> int:
+        """Said once; the seq that it has."""
+        return await self._say(context, f"machine/{machine}/attached", machine, MachineAttached(machine=machine))
+
+    async def _notice(self, context: ToolContext, machine: MachineId) -> _Seen:
+        seen = self._remember(machine)
+        while page := await self._records.machines.events(machine, after=seen.events, limit=_PAGE):
+            for n, event in page:
+                if n <= seen.events:
+                    continue  # somebody in this process was here meanwhile
+                if news := notice_of(machine, event):
+                    await self._say(context, f"machine/{machine}/{n}", machine, *news)
+                gone = event.data.get("effects", ()) if event.kind == "rolled_back" else ()
+                if checkout_id(context.conversation, seen.checkout) in gone:
+                    seen.checkout += 1
+                    seen.is_checked_out = False
+                seen.events = max(seen.events, n)
+        return seen
+
+    async def _say(self, context: ToolContext, key: str, machine: MachineId, *news: EventData) -> int:
+        at = to_text(self._clock.now())
+        appended = await self._conversations.append(
+            Append(
+                context.conversation,
+                tuple(NewEvent(each, at) for each in news),
+                key=key,
+                actor=machine,
+                turn=context.turn,
+            )
+        )
+        return appended.seqs[0]
+
+    # ── the checkout ──
+
+    async def _check_out(self, context: ToolContext, machine: ToolMachine, repo: Repo, seen: _Seen) -> None:
+        while True:
+            effect = checkout_id(context.conversation, seen.checkout)
+            ended = await ensure_checkout(self._conversations, machine, repo, effect)
+            if ended.state != "lost" or seen.checkout >= MACHINES_LIMIT:
+                break
+            seen.checkout += 1  # it went down with the machine: what is there now is older
+        if ended.state != "finished" or ended.exit_code != 0:
+            attached = await self._attach(context, machine.id)
+            await tell_failure(self._conversations, context, repo, ended, attached)
+        seen.is_checked_out = True
+
+    # ── inside ──
+
+    def _reach(self, machine: Machine) -> ToolMachine:
+        return ToolMachine(machine.id, machine.owner, self._caller, self._terminals, self._records, self._read_output)
+
+    def _remember(self, machine: MachineId) -> _Seen:
+        seen = self._seen.setdefault(machine, _Seen())
+        self._seen.move_to_end(machine)
+        while len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+        return seen
+
+
+def _is_gone(machine: Machine) -> bool:
+    """For good: there is nothing that it could be woken from."""
+    is_deleted = machine.state == "deleted" or machine.desired == "deleted"
+    return is_deleted or (machine.state == "lost" and machine.checkpoint is None)
