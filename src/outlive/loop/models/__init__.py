@@ -1,7 +1,7 @@
 """Models: the port, what is said through it in words of no provider, and how its errors are told apart.
 
-All of it is pure. `registry` has the clients: the SDK of a provider is imported when its client is first used, since each
-costs a second and tens of megabytes.
+All of it is pure. `registry` has the clients: the SDK of a provider is imported when its client is first used, since
+each costs a second and tens of megabytes.
 """
 
 from outlive.loop.models.client import ModelClient

@@ -38,13 +38,14 @@ class AnthropicModels:
             raise UnauthorizedError(
                 "model.no_key", "Models of anthropic need a key: set ANTHROPIC_API_KEY.", provider=PROVIDER
             )
+        self._messages = self._client.messages  # the SDK imports it only now
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
         fold = AnthropicFold()
         stream: AsyncStream[Any] | None = None
         headers = {"x-outlive-step": request.step} if request.step else None
         try:
-            stream = await self._client.messages.create(**request_body(request), stream=True, extra_headers=headers)
+            stream = await self._messages.create(**request_body(request), stream=True, extra_headers=headers)
             check_event_stream(PROVIDER, stream.response)
             async for event in stream:
                 for piece in fold.take(_plain(event)):

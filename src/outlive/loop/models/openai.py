@@ -42,6 +42,7 @@ class OpenAIModels:
                 "Models of openai need a key: set OPENAI_API_KEY (any word, for a server that asks for none).",
                 provider=PROVIDER,
             ) from error
+        self._completions = self._client.chat.completions  # the SDK imports it only now
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
         fold = OpenAIFold()
@@ -49,7 +50,7 @@ class OpenAIModels:
         headers = {"x-outlive-step": request.step} if request.step else None
         body = request_body(request, self._client.base_url.host)
         try:
-            stream = await self._client.chat.completions.create(**body, stream=True, extra_headers=headers)
+            stream = await self._completions.create(**body, stream=True, extra_headers=headers)
             check_event_stream(PROVIDER, stream.response)
             async for chunk in stream:
                 for piece in fold.take(_plain(chunk)):
