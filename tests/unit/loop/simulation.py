@@ -1,0 +1,141 @@
+"""A loop in memory that does what `decide` says, on a log with the real rules, while a tape of choices makes it crash,
+fall behind and be interrupted, and lets people speak at any moment."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from outlive.base import ConflictError, FencedError, StepId, TurnId, derive
+from outlive.conversation.events import SEALS, Event, ToolRequested, TurnFinished, TurnInterrupted
+from outlive.conversation.log import Writer
+from outlive.loop.decide import Limits, Runs, decide
+from outlive.loop.fold import TurnFold
+from outlive.loop.plan import Plan, ToolStep
+from unit.loop.logs import STARTED, Log, answer, call, finished
+
+RUNS: Mapping[str, Runs] = {"read": "parallel", "shell": "in_turn"}
+NAMES = ("read", "shell", "unknown")
+LIMITS = Limits(steps=8, at_once=2)
+MESSAGES_MAX = 10
+
+
+class CrashedError(Exception):
+    """The worker is gone; what is in the log stays."""
+
+
+class Simulation:
+    """`tape` is read choice by choice; when it is used up everything goes well and nobody speaks any more."""
+
+    def __init__(self, tape: list[int]) -> None:
+        self.log = Log()
+        self._tape: Iterator[int] = iter(tape)
+        self.is_quiet = False
+        self._fold = TurnFold(self.log.conversation)
+        self._messages = 0
+        self._calls = 0
+        self._stale: Plan | None = None
+
+    def choose(self, count: int) -> int:
+        """0 is always what happens when all goes well."""
+        choice = next(self._tape, None)
+        if choice is None:
+            self.is_quiet = True
+            return 0
+        return choice % count
+
+    def run(self) -> int:
+        """Until nothing is left to do; how many plans that took after the tape had ended."""
+        quiet = 0
+        while True:
+            self._disturb()
+            plan = self.plan()
+            if plan.nothing and self.is_quiet:
+                return quiet
+            quiet += self.is_quiet
+            assert quiet < 100, f"does not come to an end: {plan}"
+            if self.choose(6) == 1 and self._stale is not None:
+                self._try(self._stale)  # a worker that was forgotten wakes up
+            if self.choose(4) == 1:
+                self._stale = plan
+            self._try(plan)
+
+    def plan(self) -> Plan:
+        """As an activity does it: go on folding, decide again. Now and then from the beginning, as a fresh worker."""
+        if self.choose(3) == 1:
+            self._fold = TurnFold(self.log.conversation)
+        for event in self.log.events[self._fold.seq :]:
+            self._fold.take(event)
+        return decide(self._fold.state(), RUNS, LIMITS)
+
+    def _try(self, plan: Plan) -> None:
+        with suppress(CrashedError, ConflictError, FencedError):  # somebody looks again
+            self._do(plan)
+
+    def _disturb(self) -> None:
+        """People: a message, or a stop, whatever the loop is at."""
+        what = self.choose(12)
+        if what in (1, 2) and self._messages < MESSAGES_MAX:
+            self._messages += 1
+            self.log.message(f"message {self._messages}")
+        elif what == 3 and (turn := self.log.summary.turn) is not None:
+            stop = TurnInterrupted(reason="stop")
+            if self.choose(2):
+                self.log.append(stop, turn=turn)  # the end comes from whoever looks next
+            else:
+                self.log.append(stop, TurnFinished(outcome="interrupted"), turn=turn)
+
+    def _maybe_crash(self) -> None:
+        self._disturb()
+        if self.choose(7) == 1:
+            raise CrashedError
+
+    def _do(self, plan: Plan) -> None:
+        self._maybe_crash()
+        if plan.begin is not None:
+            self.log.append(STARTED, turn=plan.turn, expect=plan.seq)
+        elif plan.model is not None and plan.turn is not None:
+            self._call_model(plan.turn, plan.model.step)
+        elif plan.finish is not None:
+            is_stopped = plan.finish.outcome == "interrupted"
+            end = TurnFinished(outcome=plan.finish.outcome, reason=plan.finish.reason)
+            self.log.append(end, turn=plan.turn, expect=None if is_stopped else plan.seq)
+        elif plan.turn is not None:
+            tools = list(plan.tools)
+            while tools:
+                self._run_tool(plan.turn, tools.pop(self.choose(len(tools))))
+
+    def _start(self, turn: TurnId, step: StepId, kind: str, name: str) -> Writer:
+        attempt = 1 + max((event.attempt or 0 for event in self.log.events if event.step == step), default=0)
+        sealed = [event for event in self.log.events if event.step == step and event.type in SEALS]
+        if sealed:
+            raise ConflictError("step.sealed", "found before anything was bought")
+        n = next(n for n in range(1, 1000) if derive("step", turn, n) == step)
+        self.log.start(turn, n, attempt, kind, name)
+        self._maybe_crash()
+        return Writer(step, attempt, 1)
+
+    def _call_model(self, turn: TurnId, step: StepId) -> None:
+        writer = self._start(turn, step, "model", "demo:")
+        calls = []
+        for _ in range(self.choose(4)):
+            self._calls += 1
+            calls.append(call(f"call_{self._calls}", NAMES[self.choose(len(NAMES))]))
+        reason = "refusal" if not calls and self.choose(4) == 1 else None
+        self.log.append(answer("said", *calls, stop_reason=reason), turn=turn, writer=writer)
+        self._maybe_crash()
+
+    def _run_tool(self, turn: TurnId, tool: ToolStep) -> None:
+        writer = self._start(turn, tool.step, "tool", tool.name)
+        asked = call(tool.call, tool.name)
+        effect = derive("eff", tool.step)
+        self.log.append(
+            ToolRequested(call=asked.id, name=asked.name, arguments={}, effect=effect), turn=turn, writer=writer
+        )
+        self._maybe_crash()
+        outcome = ("finished", "failed", "lost")[self.choose(3)]
+        done = finished(tool.call, outcome=outcome, effect=effect)
+        self.log.append(done, turn=turn, writer=writer._replace(batch=2))
+        self._maybe_crash()
+
+
+def of_type(events: list[Event], *types: str) -> list[Event]:
+    return [event for event in events if event.type in types]
