@@ -24,6 +24,7 @@ from outlive.api.metrics import CountRequests
 from outlive.api.openapi import describe
 from outlive.api.parts import ApiParts, ApiState
 from outlive.api.routes import (
+    artifacts,
     blobs,
     conversations,
     environments,
@@ -47,6 +48,7 @@ _ROUTES = (
     messages,
     events,
     blobs,
+    artifacts,
     environments,
     machines,
     machine_exec,

@@ -24,6 +24,7 @@ PROTECTED = [
     ("GET", f"{CONVERSATION}/transcript"),
     ("POST", f"{CONVERSATION}/fork"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
+    ("GET", f"{CONVERSATION}/artifacts"),
     ("GET", "/v1/no/such/route"),
     ("GET", "/"),
     ("PATCH", "/v1/conversations"),
@@ -32,7 +33,14 @@ PUBLIC = ["/healthz", "/readyz", "/metrics", "/openapi.json"]
 
 
 # Into the matrix, by `protected`.
-TAKEN_AS_THEY_ARE = ("/v1/machines", "/v1/environments", "/v1/nodes", "/v1/principals", "/v1/terminals")
+TAKEN_AS_THEY_ARE = (
+    "/v1/machines",
+    "/v1/environments",
+    "/v1/nodes",
+    "/v1/principals",
+    "/v1/terminals",
+    "/v1/artifacts",
+)
 
 
 def test_the_matrix_covers_every_route(api_routes: set[tuple[str, str]]) -> None:
