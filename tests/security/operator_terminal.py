@@ -20,6 +20,7 @@ class State(NamedTuple):
 
 class OperatorTerminal:
     def __init__(self, cols: int = 80, rows: int = 24) -> None:
+        self.size = (cols, rows)
         self.effects: list[str] = []  # beyond the screen
         self.answers: list[bytes] = []
         self._terminal = Terminal(cols, rows, scrollback=1000, fg=(200, 200, 200), bg=(0, 0, 0))

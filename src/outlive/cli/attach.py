@@ -28,6 +28,7 @@ from outlive.client import AsyncClient, TerminalExit, TerminalFacts, TerminalOut
 from outlive.client.attaching import Attachment
 
 PATIENCE_S = 3.0
+LINGER_S = 2.0  # after the end of what a pipe had to say
 NOTICE_S = 3.0
 _NOTICES = 16  # waiting to be shown; more are dropped
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -39,6 +40,7 @@ class Asked(NamedTuple):
     takes: bool
     offset: int | None
     as_json: bool
+    linger_s: float = LINGER_S
 
 
 def attach_to_screen(asked: Asked) -> int:
@@ -60,7 +62,7 @@ async def _attach(asked: Asked) -> int:
         attachment = client.terminals.attach(
             facts.id, mode="type" if types else "observe", offset=offset, client=_client_name(), on_lost=_say_lost
         )
-        end = await Passing(local, attachment, types=types, as_json=asked.as_json).run()
+        end = await Passing(local, attachment, types=types, as_json=asked.as_json, linger_s=asked.linger_s).run()
     _say_end(facts.id, end)
     return exit_code_of(end)
 
@@ -124,6 +126,7 @@ class Sitting:
         self._told: MemoryObjectReceiveStream[str]
         self._notices, self._told = anyio.create_memory_object_stream[str](_NOTICES)
         self._observes = observes
+        self._has_yielded = False  # and not typed since
         self._wanted: tuple[int, int] | None = None  # the size that was asked for last
         self._is_menu_open = False
         self._end: TerminalExit | None = None
@@ -198,7 +201,8 @@ class Sitting:
 
     def _keep_mode(self) -> None:
         """The next connection types only if we do: nobody takes a lease by looking on."""
-        self._attachment.mode = "type" if self._status.holds_lease else "observe"
+        types = self._status.holds_lease and not self._has_yielded
+        self._attachment.mode = "type" if types else "observe"
 
     def _lost(self, error: OutliveError, wait_s: float) -> None:
         self._keep_mode()
@@ -225,6 +229,7 @@ class Sitting:
                 return
             self._attachment.mode = "type"
             await self._attachment.redraw()
+        self._has_yielded = False
         try:
             await self._attachment.send(data)
         except OutliveError as error:
@@ -236,11 +241,12 @@ class Sitting:
             self._is_menu_open = True
             self._say(MENU if wish == "menu" else HELP)
             return
-        self._close_menu()
         if wish == "take":
             group.start_soon(self._take)
         elif wish == "yield":
+            self._has_yielded = True
             group.start_soon(self._yield)
+        self._close_menu()
 
     def _close_menu(self) -> None:
         if self._is_menu_open:
@@ -253,7 +259,7 @@ class Sitting:
         except OutliveError as error:
             self._say(error.message)
             return
-        self._observes = False
+        self._observes = self._has_yielded = False
         if self._attachment.mode == "observe":
             self._attachment.mode = "type"
             await self._attachment.redraw()
@@ -262,6 +268,7 @@ class Sitting:
         try:
             await self._client.terminals.yield_(self._id)
         except OutliveError as error:
+            self._has_yielded = False
             self._say(error.message)
 
     # ── what is said ──

@@ -14,15 +14,16 @@ from outlive.cli.render import json_text
 from outlive.client import TerminalExit, TerminalOutput
 from outlive.client.attaching import Attachment
 
-LINGER_S = 2.0
-
 
 class Passing:
-    def __init__(self, local: LocalTerminal, attachment: Attachment, *, types: bool, as_json: bool) -> None:
+    def __init__(
+        self, local: LocalTerminal, attachment: Attachment, *, types: bool, as_json: bool, linger_s: float
+    ) -> None:
         self._local = local
         self._attachment = attachment
         self._types = types
         self._as_json = as_json
+        self._linger_s = linger_s
         self._harmless = Harmless(shows_titles=False) if local.is_screen else None
         self._heard = anyio.Event()
         self._end: TerminalExit | None = None
@@ -63,7 +64,7 @@ class Passing:
         await self._attachment.end_input()
         while True:
             self._heard = anyio.Event()
-            with anyio.move_on_after(LINGER_S) as silence:
+            with anyio.move_on_after(self._linger_s) as silence:
                 await self._heard.wait()
             if silence.cancelled_caught:
                 scope.cancel()

@@ -82,7 +82,7 @@ class StatusLine:
         if "terminal" in words or (before or {}).get("operator") == (self.lease or {}).get("operator"):
             return None
         if self.lease is None:
-            return "nobody types now: type, and it is you"
+            return "nobody types now"
         return "you type now" if self.holds_lease else f"{_name(self.lease)} has taken over"
 
     def _refused(self, refused: object) -> str:

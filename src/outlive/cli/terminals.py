@@ -3,7 +3,6 @@
 Nothing that a program printed or somebody typed reaches a person's terminal unless it was cleaned.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -110,6 +109,9 @@ def attach(
     offset: Annotated[
         int | None, typer.Option("--from", min=0, metavar="OFFSET", help="Show every byte of output since this one.")
     ] = None,
+    linger_s: Annotated[
+        float, typer.Option("--linger", min=0, help="Seconds of silence after which input from a pipe is done.")
+    ] = 2.0,
     json: Annotated[bool, typer.Option("--json", help="Print each frame as a line of JSON.")] = False,
 ) -> None:
     """Sit down at a terminal: its screen here, your keys there. Ctrl-] opens a menu: d detach, t take, y yield.
@@ -118,8 +120,8 @@ def attach(
     it. When the connection is lost, it comes back by itself where it was. Sequences that could attack your terminal
     (clipboard, queries, window) are left out.
 
-    Input from a pipe is typed; when it has ended and the terminal was silent for 2 s, this leaves. Output into a pipe
-    or file is the terminal's own, byte by byte, from now on.
+    Input from a pipe is typed; when it has ended and the terminal was silent for a while (--linger), this leaves.
+    Output into a pipe or file is the terminal's own, byte by byte, from now on.
 
     Exits with the exit code of the program in the terminal, or with 0 after leaving it.
 
@@ -134,7 +136,7 @@ def attach(
 
     if observe and take:
         raise typer.BadParameter("--observe and --take exclude each other")
-    raise typer.Exit(attach_to_screen(Asked(terminal, observe, take, offset, json)))
+    raise typer.Exit(attach_to_screen(Asked(terminal, observe, take, offset, json, linger_s)))
 
 
 @terminal_app.command("open")
@@ -297,7 +299,9 @@ def run(
     if json:
         _say_json(result.to_json())
     else:
-        _write(result.stdout.encode())
+        from outlive.cli.terminal_history import write_output
+
+        write_output(result.stdout.encode())
     raise typer.Exit(exit_code_of(result))
 
 
@@ -316,14 +320,16 @@ def record(
       outlive terminal record term_0198... -o session.cast
       outlive terminal record term_0198... | asciinema play -
     """
+    from outlive.cli.terminal_history import write_file, write_output
+
     with _client() as client:
         recording = client.terminals.recording(terminal)
     if output is not None:
-        _write_file(output, recording)
+        write_file(output, recording)
     if json:
         _say_json({"terminal": terminal, "bytes": len(recording), "file": output})
     elif output is None:
-        _write(recording)
+        write_output(recording)
     else:
         _say(f"recorded: {output}, {len(recording)} bytes")
 
@@ -359,53 +365,11 @@ def account(
     Example:
       outlive terminal account term_0198... --from 51200
     """
+    from outlive.cli.terminal_history import account_text
+
     with _client() as client:
         told = client.terminals.account(terminal, start, end)
     if json:
         _say_json(told)
     else:
         _say(account_text(told))
-
-
-def account_text(told: dict[str, Any]) -> str:
-    """For people: what happened, then what was printed."""
-    from outlive.cli.render import clean, clean_line
-
-    lines = [f"from {clean_line(told.get('from'))} to {clean_line(told.get('to'))}"]
-    for each in _dicts(told, "leases"):
-        holder = each.get("lease")
-        name = holder.get("name") if isinstance(holder, dict) else "nobody"
-        lines.append(clean_line(f"{each.get('at')}  {name} types ({each.get('how')})"))
-    for each in _dicts(told, "typed"):
-        lines.append(clean_line(f"{each.get('at')}  {each.get('name')} typed: {each.get('text')}"))
-    for each in _dicts(told, "commands"):
-        code = each.get("exit_code")
-        lines.append(clean_line(f"command: {each.get('command_line')}  {'runs' if code is None else f'exit {code}'}"))
-    return "\n".join([*lines, "", clean(str(told.get("text") or ""))])
-
-
-def _dicts(told: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    items = told.get(name)
-    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
-
-
-def _write(data: bytes) -> None:
-    """To a pipe as it is; for a person harmless."""
-    if sys.stdout.isatty():
-        from outlive.cli.harmless import Harmless
-
-        filter = Harmless(shows_titles=False)
-        data = filter.feed(data) + filter.reset()
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
-
-
-def _write_file(path: str, data: bytes) -> None:
-    from outlive.base import InvalidError
-
-    try:
-        with open(path, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise InvalidError("cli.usage", f"Cannot write {path!r}: {error.strerror}.") from error

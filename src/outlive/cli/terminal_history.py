@@ -1,0 +1,47 @@
+"""What happened in a terminal, for people and for files: accounts, output, recordings."""
+
+import sys
+from typing import Any
+
+from outlive.base import InvalidError
+from outlive.cli.harmless import Harmless
+from outlive.cli.render import clean, clean_line
+
+
+def account_text(told: dict[str, Any]) -> str:
+    """For people: what happened, then what was printed."""
+    lines = [f"from {clean_line(told.get('from'))} to {clean_line(told.get('to'))}"]
+    for each in _dicts(told, "leases"):
+        holder = each.get("lease")
+        name = holder.get("name") if isinstance(holder, dict) else "nobody"
+        lines.append(clean_line(f"{each.get('at')}  {name} types ({each.get('how')})"))
+    lines += [
+        clean_line(f"{each.get('at')}  {each.get('name')} typed: {each.get('text')}") for each in _dicts(told, "typed")
+    ]
+    for each in _dicts(told, "commands"):
+        code = each.get("exit_code")
+        lines.append(clean_line(f"command: {each.get('command_line')}  {'runs' if code is None else f'exit {code}'}"))
+    return "\n".join([*lines, "", clean(str(told.get("text") or ""))])
+
+
+def _dicts(told: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    items = told.get(name)
+    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+
+
+def write_output(data: bytes) -> None:
+    """To a pipe as it is; for a person harmless."""
+    if sys.stdout.isatty():
+        filter = Harmless(shows_titles=False)
+        data = filter.feed(data) + filter.reset()
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def write_file(path: str, data: bytes) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise InvalidError("cli.usage", f"Cannot write {path!r}: {error.strerror}.") from error
