@@ -15,6 +15,9 @@ from outlive.api.routes import (
     machines,
     messages,
     principals,
+    terminal_attach,
+    terminal_history,
+    terminals,
 )
 from outlive.base import KINDS
 
@@ -36,6 +39,9 @@ def test_every_route_is_described() -> None:
             machines,
             messages,
             principals,
+            terminal_attach,
+            terminal_history,
+            terminals,
         )
         for route in module.router.routes
         for method in getattr(route, "methods", ())
