@@ -40,7 +40,7 @@ class Repo(BaseModel):
 
     blob: str | None = None
     url: str | None = Field(None, max_length=2_000)
-    ref: str | None = Field(None, max_length=500, pattern=r"^[^\s\0-][^\s\0]*$")
+    ref: str | None = Field(None, max_length=500, pattern=r"^[^\s\x00-][^\s\x00]*$")
 
     @model_validator(mode="after")
     def _names_one_source(self) -> "Repo":
