@@ -122,8 +122,6 @@ class _Fitter:
         for kept in answers[:-1]:
             if self._total > target and not kept.is_cut:
                 self._cut(kept, _CUT_OUTPUT)
-        if self._total <= self._budget:
-            return
         for kept in _in_order_of_leaving(self._live, last_said):
             if answers and kept is answers[-1]:
                 break  # what the model did last, and what came after it
