@@ -39,6 +39,9 @@ class CrashPoint(StrEnum):
     CHECKPOINT_AFTER_READY = "checkpoint.after_ready"  # verified and ready, the machine's record does not name it
     HIBERNATE_BEFORE_RECORD = "hibernate.before_record"
     HIBERNATE_AFTER_RECORD = "hibernate.after_record"  # hibernated, its sandbox is still here
+    TERMINAL_AFTER_OPEN = "terminal.after_open"  # the guest has it, the records do not
+    TERMINAL_AFTER_JOURNAL = "terminal.after_journal"  # what was typed is in the journal, the guest was not told
+    TERMINAL_AFTER_LEASE = "terminal.after_lease"  # the record says who holds it, nobody was told
     RECORDING_AFTER_PUT = "recording.after_put"  # a segment is in the object store, the index does not know it
     REMOVE_AFTER_DESTROY = "remove.after_destroy"  # the sandbox is gone, the record is not
 

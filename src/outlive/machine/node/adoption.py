@@ -132,7 +132,7 @@ class Adoption:
         """Its filesystem is saved, its memory and what ran in it are gone. Its disk is given up only when all of this
         is written down; what is worth trying again is raised before that, and the disk stays."""
         parts = self._parts
-        await self._housing.terminals.flush(resident)
+        await self._housing.terminals.salvage(resident)
         resident.end("lost")
         self._housing.residents.remove(resident)
         record = await parts.machines.get(resident.id)

@@ -12,7 +12,17 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from outlive.base import FencedError, MachineId, NotFoundError, OutliveError, TerminalId, UnavailableError, is_id
+from outlive.base import (
+    CrashPoint,
+    FencedError,
+    MachineId,
+    NotFoundError,
+    OutliveError,
+    TerminalId,
+    UnavailableError,
+    is_id,
+    reach,
+)
 from outlive.machine.guest_link import Guest
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import End, Resident
@@ -40,7 +50,7 @@ class TerminalHosts:
         self._parts = parts
         self._tasks = tasks
         self._hosts: dict[TerminalId, TerminalHost] = {}
-        self._met: dict[MachineId, anyio.Event] = {}  # of those that are up: their guest was asked what it holds
+        self._met: dict[Resident, anyio.Event] = {}  # their guest was asked what it holds
 
     def of(self, resident: Resident) -> Iterator[TerminalHost]:
         return (host for host in list(self._hosts.values()) if host.resident is resident)
@@ -49,7 +59,7 @@ class TerminalHosts:
 
     def take_up(self, resident: Resident) -> None:
         """Host what it holds, soon."""
-        self._met[resident.id] = met = anyio.Event()
+        self._met[resident] = met = anyio.Event()
         resident.on_end.append(lambda how: self._end(resident, how))
         self._tasks.start_soon(self._meet, resident, met)
 
@@ -85,6 +95,7 @@ class TerminalHosts:
             host.over.set()
 
     def _end(self, resident: Resident, how: End) -> None:
+        self._met.pop(resident, None)
         for host in self.of(resident):
             host.end(how)
 
@@ -107,6 +118,7 @@ class TerminalHosts:
                     cwd=request.cwd,
                     user=request.user or resident.spec.user,
                 )
+            reach(CrashPoint.TERMINAL_AFTER_OPEN)
             resident.is_dirty = True
             record = await self._parts.terminals.ensure(self._new_record(resident, request, argv))
             await self._start(resident, record)
@@ -142,7 +154,7 @@ class TerminalHosts:
         lease.check_open(record)
         if "halted" not in resident.frozen:
             await resident.wake_up()  # a frozen machine says nothing of what it holds
-        met = self._met.get(resident.id)
+        met = self._met.get(resident)
         if met is not None:
             with anyio.move_on_after(READY_WITHIN_S):
                 await met.wait()
@@ -163,6 +175,27 @@ class TerminalHosts:
                     await host.flush()
                 except OutliveError as error:
                     _log.warning("terminal %s is not stored yet: %s", host.terminal.id, error.message)
+
+    async def salvage(self, resident: Resident) -> None:
+        """Of a machine that died: what is here of its recordings and not in the object store yet."""
+        await self.flush(resident)
+        hosted = {host.terminal.id for host in self.of(resident)}
+        for record in await self._parts.terminals.list(resident.id, include_ended=False):
+            if record.id not in hosted:
+                await self._salvage_one(record, resident.generation)
+
+    async def _salvage_one(self, record: Terminal, generation: int) -> None:
+        spool = None
+        try:
+            spool = Spool.reopen(spool_folder(self._parts.path, record.id), record.id)
+            if spool is not None and spool.generation == generation:
+                spool.cut(self._parts.clock.now())
+                await self.recordings.upload(spool, holder=(self._parts.node, generation))
+        except OutliveError as error:
+            _log.warning("terminal %s is not stored yet: %s", record.id, error.message)
+        finally:
+            if spool is not None:
+                spool.close()
 
     async def rest(self, resident: Resident) -> None:
         """Before it sleeps, with nobody in it any more. What fails is raised: then it stays awake."""
@@ -190,7 +223,6 @@ class TerminalHosts:
 
     async def forget(self, machine: MachineId) -> None:
         """The machine is deleted: what is left of its journals here goes. What was stored stays."""
-        self._met.pop(machine, None)
         for terminal in await self._parts.terminals.list(machine):
             host = self._hosts.get(terminal.id)
             if host is not None:

@@ -15,7 +15,7 @@ from typing import Protocol
 import anyio
 import anyio.lowlevel
 
-from outlive.base import Clock, DeadlineError, EffectId, OutliveError, UnavailableError
+from outlive.base import Clock, CrashPoint, DeadlineError, EffectId, OutliveError, UnavailableError, reach
 from outlive.machine.guest_link import AttachedTerminal
 from outlive.machine.node.resident import Resident, is_guest_away
 from outlive.machine.node.terminals.recorder import Recorder
@@ -93,6 +93,7 @@ class Keyboard:
         recorder = self._host.recorder
         at = attached.input_end - self._shift if recorder.spool.is_input_moved else recorder.spool.input_offset
         recorder.note(Input(self._clock.now(), recorder.offset, at, _actor(operator), data, effect))
+        reach(CrashPoint.TERMINAL_AFTER_JOURNAL)
         return at
 
     async def _send(self, attached: AttachedTerminal, data: bytes, at: int, operator: Operator) -> None:
@@ -215,6 +216,7 @@ class Keyboard:
 
         decide(before)  # refused without asking SQL: nobody else changes it
         after = (await recorder.card.change(change)).lease
+        reach(CrashPoint.TERMINAL_AFTER_LEASE)
         is_taken = before is not None and by is not None and before.operator != by.id
         if after != before:
             self.used_at = self._clock.monotonic()

@@ -3,6 +3,7 @@
 It acts by the terminal's keyboard alone, as everybody does.
 """
 
+import math
 from collections.abc import AsyncIterator
 from datetime import datetime
 
@@ -21,6 +22,7 @@ from outlive.machine.terminal.status import Operator
 
 PROMPT_WITHIN_S = 15.0
 _SETTLE_S = 0.3  # that a line somebody entered may take to become a command
+_AGAIN_S = 1.0
 _PAGE = 64
 
 
@@ -93,6 +95,7 @@ class ShellDesk:
         await host.keyboard.attach(operator, "type")
         leases.check_may_type(host.terminal.lease, operator)
         given_up: str | None = None  # the prompt whose line it was
+        asked_at = -math.inf
         with anyio.move_on_after(PROMPT_WITHIN_S):
             while True:
                 shell, end = await self.look(), host.recorder.offset
@@ -101,8 +104,10 @@ class ShellDesk:
                 if shell.phase == "prompt" and (shell.is_untouched or is_fresh):
                     return shell
                 await self._wait_for_marks()
-                if shell.phase == "prompt" and given_up is None and host.recorder.offset == end:
-                    given_up = shell.prompt
+                is_still = host.recorder.offset == end and anyio.current_time() - asked_at > _AGAIN_S
+                if shell.phase == "prompt" and is_still:
+                    # More than once: a shell that is busy with keys when it is interrupted acts on the next one.
+                    given_up, asked_at = shell.prompt, anyio.current_time()
                     await host.keyboard.type(operator, INTERRUPT)
         raise no_prompt(PROMPT_WITHIN_S)
 
