@@ -93,7 +93,7 @@ def status_error(
         Report(
             status=response.status_code if response.status_code >= 400 else None,
             type=_word(told, "type"),
-            code=_word(told, "code"),
+            code=_word(told, "code") or _word(told.get("details"), "error_code"),
             message=_word(told, "message") or message,
             retry_after_s=retry_after_s(response.headers, clock.now().timestamp()),
         ),
@@ -111,8 +111,8 @@ def _inner(body: object) -> Mapping[str, Any]:
             return {}
 
 
-def _word(told: Mapping[str, Any], name: str) -> str:
-    word = told.get(name)
+def _word(told: object, name: str) -> str:
+    word = told.get(name) if isinstance(told, dict) else None
     return "" if word is None else str(word)
 
 

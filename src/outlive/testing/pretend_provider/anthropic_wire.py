@@ -21,7 +21,8 @@ def bad(message: str) -> Wrong:
 
 
 def error_body(wrong: Wrong) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": wrong.type, "message": wrong.message}}
+    details = {"details": {"error_code": wrong.code}} if wrong.code else {}
+    return {"type": "error", "error": {"type": wrong.type, "message": wrong.message, **details}}
 
 
 def signature_of(thinking: str) -> str:

@@ -172,8 +172,6 @@ class PretendProvider:
             else:
                 trouble = self._armed(asked.items) or trouble_of(answer.troubles, call.nth)
                 await _Telling(connection, wire, call, self._paced(answer), asked, trouble).tell()
-        except _GONE:
-            call.outcome = "left"
         finally:
             if call.outcome == "under_way":  # this server is being stopped
                 call.outcome = "stopped"
@@ -221,15 +219,19 @@ class _Telling:
             try:
                 await self._tell()
             except _GONE:
-                self._call.outcome = "left"
+                self._was_left()
             tasks.cancel_scope.cancel()
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
         try:
             await self._connection.wait_until_left()
         except _GONE:
-            self._call.outcome = "left"
+            self._was_left()
             scope.cancel()
+
+    def _was_left(self) -> None:
+        if self._call.outcome in ("under_way", "stall"):  # else it went because of us
+            self._call.outcome = "left"
 
     async def _tell(self) -> None:
         trouble, connection = self._trouble, self._connection
