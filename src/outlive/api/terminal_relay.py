@@ -103,6 +103,7 @@ class TerminalRelay:
         self._waiting_size = 0
         self._typed = anyio.Event()
         self._scope = anyio.CancelScope()
+        self._serving = anyio.CancelScope()  # of the attachment that there is now
         self._is_finished = False
         self._served_at = 0.0
         self.code = FAILED
@@ -142,6 +143,7 @@ class TerminalRelay:
         self._served_at = anyio.current_time()
         try:
             async with anyio.create_task_group() as group:
+                self._serving = group.cancel_scope
                 group.start_soon(self._hand_over, node)
                 try:
                     await self._pass_on(node)
@@ -252,14 +254,21 @@ class TerminalRelay:
 
     async def _take(self, message: bytes) -> None:
         for frame in checked(message):
-            node = self._node
-            if node is not None:
-                try:
-                    await node.send(*frame)
-                    continue
-                except (OutliveError, *_GONE):
-                    self._node = None  # it was not sent: whoever comes next gets it
-            await self._keep(frame)
+            while (node := self._node) is not None and not await self._send(node, frame):
+                if self._node is node:  # else the next one is there by now
+                    self._node = None
+            if node is None:
+                await self._keep(frame)
+
+    async def _send(self, node: FrameStream, frame: Frame) -> bool:
+        """Whether the node has it. If not, not even a part of it counts: that attachment ends, the next one gets it."""
+        serving = self._serving
+        try:
+            await node.send(*frame)
+        except (OutliveError, *_GONE):
+            serving.cancel()
+            return False
+        return True
 
     async def _keep(self, frame: Frame) -> None:
         if frame.channel is not Channel.INPUT:
@@ -279,9 +288,7 @@ class TerminalRelay:
         while self._waiting:
             frame = self._waiting.popleft()
             self._drop(frame)
-            try:
-                await node.send(*frame)
-            except (OutliveError, *_GONE):
+            if not await self._send(node, frame):
                 self._waiting.appendleft(frame)
                 self._waiting_size += len(frame.payload) if frame.channel is Channel.INPUT else 0
                 return

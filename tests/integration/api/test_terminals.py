@@ -194,43 +194,46 @@ async def test_typing_wakes_the_machine(api: MachineApi) -> None:
     await until_output(api, terminal, b"good morning\r\n")
 
 
+# What it is made wrong by: a new terminal, and an act.
+WRONG_TERMINALS: list[dict[str, Any]] = [
+    {"command": "x", "argv": ["x"]},
+    {"argv": []},
+    {"cols": 0},
+    {"rows": 1001},
+    {"cols": "80"},
+    {"command": "a\0b"},
+    {"env": {"a=b": "c"}},
+    {"surprise": 1},
+]
+WRONG_ACTS: list[tuple[str, dict[str, Any]]] = [
+    ("input", {}),
+    ("input", {"data": "a", "base64": "YQ=="}),
+    ("input", {"base64": "!"}),
+    ("input", {"data": "x" * 65_537}),
+    ("input", {"data": "é" * 40_000}),
+    ("resize", {"cols": 80}),
+    ("resize", {"cols": 80, "rows": 0}),
+    ("signal", {"signal": "NOPE"}),
+    ("signal", {"signal": 0}),
+    ("signal", {"signal": 65}),
+    ("signal", {"signal": True}),
+    ("grant", {}),
+    ("take", {"x": 1}),
+    ("run", {"command": ""}),
+    ("run", {"command": "a\0b"}),
+    ("run", {"command": "é" * 40_000}),
+    ("run", {"command": "x", "effect_id": "no spaces"}),
+]
+
+
 async def test_what_is_wrong_is_refused_before_anything_is_opened_or_typed(api: MachineApi) -> None:
     machine = await api.create()
     path = f"/v1/machines/{machine}/terminals"
-    wrong: list[dict[str, Any]] = [
-        {"command": "x", "argv": ["x"]},
-        {"argv": []},
-        {"cols": 0},
-        {"rows": 1001},
-        {"cols": "80"},
-        {"command": "a\0b"},
-        {"env": {"a=b": "c"}},
-        {"surprise": 1},
-    ]
-    for body in wrong:
+    for body in WRONG_TERMINALS:
         assert_problem(await api.http.post(path, json=body), 422)
     assert (await api.http.get(path)).json()["items"] == []
     terminal = await open_terminal(api, machine, command="exec cat")
-    acts: list[tuple[str, dict[str, Any]]] = [
-        ("input", {}),
-        ("input", {"data": "a", "base64": "YQ=="}),
-        ("input", {"base64": "!"}),
-        ("input", {"data": "x" * 65_537}),
-        ("input", {"data": "é" * 40_000}),
-        ("resize", {"cols": 80}),
-        ("resize", {"cols": 80, "rows": 0}),
-        ("signal", {"signal": "NOPE"}),
-        ("signal", {"signal": 0}),
-        ("signal", {"signal": 65}),
-        ("signal", {"signal": True}),
-        ("grant", {}),
-        ("take", {"x": 1}),
-        ("run", {"command": ""}),
-        ("run", {"command": "a\0b"}),
-        ("run", {"command": "é" * 40_000}),
-        ("run", {"command": "x", "effect_id": "no spaces"}),
-    ]
-    for verb, body in acts:
+    for verb, body in WRONG_ACTS:
         assert_problem(await do(api, terminal, verb, **body), 422)
     assert_problem(await do(api, terminal, "grant", operator="nobody"), 404)
     assert (await api.http.get(f"/v1/terminals/{terminal}")).json()["offset"] == 0
