@@ -33,11 +33,12 @@ class AnthropicModels:
         patience = patience or Patience()
         self._clock = clock or SystemClock()
         http_client = DefaultAsyncHttpxClient(timeout=timeouts(patience), event_hooks=watching(patience))
-        self._client = AsyncAnthropic(max_retries=0, timeout=timeouts(patience), http_client=http_client)
+        try:
+            self._client = AsyncAnthropic(max_retries=0, timeout=timeouts(patience), http_client=http_client)
+        except anthropic.AnthropicError as error:  # a profile of the SDK's that cannot be read
+            raise _no_key() from error
         if (self._client.api_key, self._client.auth_token, self._client.credentials) == (None, None, None):
-            raise UnauthorizedError(
-                "model.no_key", "Models of anthropic need a key: set ANTHROPIC_API_KEY.", provider=PROVIDER
-            )
+            raise _no_key()
         self._messages = self._client.messages  # the SDK imports it only now
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
@@ -66,12 +67,18 @@ class AnthropicModels:
             case anthropic.APIConnectionError() | httpx2.HTTPError() | httpx2.StreamError():
                 return transport_error(PROVIDER, error)
             case anthropic.CredentialsError():
-                return UnauthorizedError("model.no_key", "The key of anthropic cannot be read: set ANTHROPIC_API_KEY.")
+                return _no_key()
             case _:  # no JSON, no UTF-8, no shape that the SDK knows
                 return garbled(PROVIDER, type(error).__name__)
 
     async def aclose(self) -> None:
         await self._client.close()
+
+
+def _no_key() -> UnauthorizedError:
+    return UnauthorizedError(
+        "model.no_key", "Models of anthropic need a key: set ANTHROPIC_API_KEY.", provider=PROVIDER
+    )
 
 
 def _plain(event: object) -> Mapping[str, Any]:
