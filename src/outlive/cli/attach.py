@@ -173,6 +173,8 @@ class Sitting:
                 self._status.is_lost, notice = False, "connected again"
             if status.words.get("screen") is True:
                 await self._screen.begin(self._remote)
+        elif "offset" in status.words:
+            await self._screen.drawn()
         if notice is not None:
             self._say(notice)
         if "refused" in status.words:

@@ -4,6 +4,8 @@ Whoever holds the lease, and everybody whose window has the remote size, gets th
 another size the remote screen is drawn from a model (`letterbox.py`).
 """
 
+from typing import TYPE_CHECKING
+
 import anyio
 
 from outlive.cli.harmless import Harmless
@@ -11,7 +13,10 @@ from outlive.cli.letterbox import Letterbox
 from outlive.cli.local_terminal import LocalTerminal
 from outlive.cli.status_line import StatusLine, draw_notice, set_title
 
-_CLEAR = b"\x1b[m\x1b[H\x1b[2J"
+if TYPE_CHECKING:
+    from outlive.machine.terminal.screen import Screen
+
+_CLEAR = b"\x1b[m\x1b[H\x1b[J"  # where CSI 2 J is asked for, some keep what was there as scrolled out
 _PAINT_S = 0.03  # between two drawings of a screen of another size
 
 
@@ -22,13 +27,14 @@ class PersonScreen:
         self._harmless = Harmless(shows_titles=False)
         self._letterbox: Letterbox | None = None
         self._boxed: tuple[int, int] | None = None  # size of the window that the letterbox is for
+        self._again: Screen | None = None  # what a screen that is drawn again is read from
+        self._has_drawn = False
         self._is_dirty = anyio.Event()
         self._title = ""
 
     def undo(self) -> bytes:
         """What is to be written when this is over: the cursor is below everything then."""
-        if self._letterbox is not None:
-            self._letterbox.close()
+        self._close_models()
         return self._harmless.reset() + b"\x1b[?25h\x1b[%d;1H\r\n" % self._local.size()[1]
 
     def is_boxed_for(self, remote: tuple[int, int]) -> bool:
@@ -40,20 +46,35 @@ class PersonScreen:
         return remote != self._local.size() and not self._status.holds_lease
 
     async def begin(self, remote: tuple[int, int]) -> None:
-        """The output that comes next draws a whole screen of this size."""
-        if self._letterbox is not None:
-            self._letterbox.close()
-            self._letterbox, self._boxed = None, None
+        """The output that comes next draws a whole screen of this size, until `drawn`."""
+        self._close_models()
         if self._wants_letterbox(remote):
-            from outlive.wiring.screens import open_screens
-
             self._boxed = self._local.size()
-            self._letterbox = Letterbox(open_screens().new(*remote), *self._boxed)
+            self._letterbox = Letterbox(_new_model(remote), *self._boxed)
+        elif self._has_drawn:
+            # What scrolled out is in the drawing too, and has scrolled out here: only what is seen is drawn again.
+            self._again = _new_model(remote)
         self._status.is_cut = self._letterbox is not None
-        await self._local.write(self._harmless.reset() + _CLEAR)
+        self._has_drawn = True
+        if self._again is None:
+            await self._local.write(self._harmless.reset() + _CLEAR)
         await self.retitle()
 
+    async def drawn(self) -> None:
+        """The screen is whole; what comes now happens on it."""
+        if self._again is not None:
+            drawing, self._again = self._again.draw(has_history=False), None
+            await self._local.write(self._harmless.reset() + _CLEAR + self._harmless.feed(drawing))
+
+    def _close_models(self) -> None:
+        if self._letterbox is not None:
+            self._letterbox.close()
+        self._letterbox, self._boxed, self._again = None, None, None
+
     async def output(self, data: bytes) -> None:
+        if self._again is not None:
+            self._again.feed(data)
+            return
         shown = self._harmless.feed(data)
         if self._letterbox is not None:
             self._letterbox.feed(data)
@@ -92,3 +113,9 @@ class PersonScreen:
             if self._letterbox is not None:
                 await self._local.write(self._letterbox.paint())
             await anyio.sleep(_PAINT_S)
+
+
+def _new_model(size: tuple[int, int]) -> "Screen":
+    from outlive.wiring.screens import open_screens  # dear to import, and needed by few
+
+    return open_screens().new(*size)

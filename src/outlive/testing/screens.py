@@ -115,6 +115,15 @@ class ScreensContract:
             each.feed(last)
         assert seen(late) == seen(screen)
 
+    @pytest.mark.parametrize("name", SESSIONS)
+    def test_a_drawing_without_history_shows_the_same_and_scrolls_nothing_out(
+        self, screens: Screens, name: str
+    ) -> None:
+        screen = fed(screens, SESSIONS[name])
+        drawn = screen.draw(has_history=False)
+        assert seen(fed(screens, drawn)) == seen(screen)
+        assert drawn == fed(screens, drawn).draw(), "there is no more to draw than what is seen"
+
     def test_a_corner_shows_the_cells_that_fit_and_no_others(self, screens: Screens) -> None:
         screen = fed(screens, "long line\r\n日本\x1b[7mx".encode(), cols=12, rows=3)
         window = fed(screens, b"", cols=3, rows=2)

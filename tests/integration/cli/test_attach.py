@@ -189,6 +189,21 @@ async def test_attach_goes_on_by_itself_at_a_server_that_was_started_elsewhere(a
             assert seat.screen.text.split() == ["ready", "meanwhile", "and", "on"]
 
 
+async def test_what_a_menu_has_covered_is_seen_again_and_nothing_scrolls_out_twice(api: MachineApi) -> None:
+    terminal = await open_terminal(api, command="seq 1 200; stty -echo; exec cat")
+    async with open_seat(_as(api), "attach", terminal) as seat:
+        await seat.sees("200")
+        await seat.reads_title("you type")
+        text, scrolled = seat.screen.text, seat.screen.scrollback
+        assert scrolled >= 176
+        seat.type(b"\x1d")
+        await seat.sees("d detach")
+        seat.type(b"x")
+        await eventually(lambda: seat.screen.text == text, within_s=WITHIN_S)
+        assert seat.screen.scrollback == scrolled
+        assert (await _facts(api, terminal))["lease"]["name"] == "owner"
+
+
 async def test_pipes_work_in_and_out(api: MachineApi) -> None:
     terminal = await open_terminal(
         api, command="stty -echo; for n in 1 2; do read x; printf '<%s>\\033[6n' \"$x\"; done"

@@ -50,10 +50,11 @@ class Screen(Protocol):
 
     def resize(self, cols: int, rows: int) -> None: ...
 
-    def draw(self) -> bytes:
+    def draw(self, *, has_history: bool = True) -> bytes:
         """What puts a fresh terminal of this size into this state: cells with colours and attributes, cursor, both
         screens, modes, margins, tabs, charsets, title and, if the engine keeps it, the newest lines that scrolled out.
-        Links, images, changed palettes and what only reports would tell are left out."""
+        Links, images, changed palettes and what only reports would tell are left out. Without `has_history` also what
+        scrolled out: for a terminal that has it already."""
         ...
 
     def corner(self, cols: int, rows: int) -> list[bytes]:

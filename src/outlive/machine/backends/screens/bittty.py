@@ -108,8 +108,8 @@ class BitttyScreen:
     def text(self) -> str:
         return str(self._board.capture_text()).rstrip("\n")
 
-    def draw(self) -> bytes:
-        return draw(self._picture())
+    def draw(self, *, has_history: bool = True) -> bytes:
+        return draw(self._picture(), has_history=has_history)
 
     def corner(self, cols: int, rows: int) -> list[bytes]:
         picture = self._picture()

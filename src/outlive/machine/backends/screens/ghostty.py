@@ -117,8 +117,8 @@ class GhosttyScreen:
         lines = [line.rstrip(" ") for line in self._terminal.text().split("\n")]
         return "\n".join(lines).rstrip("\n").translate(_NO_CONTROLS)
 
-    def draw(self) -> bytes:
-        return draw(self._picture())
+    def draw(self, *, has_history: bool = True) -> bytes:
+        return draw(self._picture(), has_history=has_history)
 
     def corner(self, cols: int, rows: int) -> list[bytes]:
         return draw_corner(state.rows(self._handle, self._decode, history=0), cols, rows)

@@ -70,7 +70,10 @@ class Picture(NamedTuple):
     pending: bytes  # what is not complete yet
 
 
-def draw(picture: Picture) -> bytes:
+def draw(picture: Picture, *, has_history: bool = True) -> bytes:
+    if not has_history:
+        alternate = None if picture.alternate is None else _seen(picture.alternate, picture.height)
+        picture = picture._replace(main=_seen(picture.main, picture.height), alternate=alternate)
     canvas = _Canvas(picture)
     canvas.say("\x1b[!p\x1b[H\x1b[2J" + ("\x1b[?2027h" if picture.is_clustering else ""))
     canvas.side(picture.main)
@@ -84,6 +87,10 @@ def draw(picture: Picture) -> bytes:
         canvas.say(f"\x1b]2;{picture.title}\x1b\\")
     canvas.finish()
     return "".join(canvas.parts).encode(errors="replace") + picture.pending
+
+
+def _seen(side: Side, height: int) -> Side:
+    return side._replace(rows=side.rows[-height:], above="", is_above_wrapped=False)
 
 
 def draw_corner(rows: Sequence[Row], cols: int, height: int) -> list[bytes]:
