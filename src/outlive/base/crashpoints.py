@@ -43,6 +43,17 @@ class CrashPoint(StrEnum):
     TERMINAL_AFTER_JOURNAL = "terminal.after_journal"  # what was typed is in the journal, the guest was not told
     TERMINAL_AFTER_LEASE = "terminal.after_lease"  # the record says who holds it, nobody was told
     RECORDING_AFTER_PUT = "recording.after_put"  # a segment is in the object store, the index does not know it
+    TURN_AFTER_SUBMIT = "turn.after_submit"  # a turn's run has begun, and has not looked into the log
+    TURN_AFTER_PLAN = "turn.after_plan"  # the turn has begun in the log, the workflow does not know
+    MODEL_BEFORE_CALL = "model.before_call"  # the attempt has started, the provider was not asked
+    MODEL_AFTER_FIRST_DELTA = "model.after_first_delta"
+    MODEL_BEFORE_SEAL = "model.before_seal"  # the answer is bought, and not in the log
+    MODEL_AFTER_SEAL = "model.after_seal"  # sealed; the workflow does not know
+    TOOL_AFTER_REQUEST = "tool.after_request"  # requested in the log, not begun
+    TOOL_BEFORE_SEAL = "tool.before_seal"  # done, and not in the log
+    TOOL_AFTER_SEAL = "tool.after_seal"
+    TURN_BEFORE_END = "turn.before_end"
+    TURN_AFTER_END = "turn.after_end"  # over in the log, the workflow does not know
     REMOVE_AFTER_DESTROY = "remove.after_destroy"  # the sandbox is gone, the record is not
 
 

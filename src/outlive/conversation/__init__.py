@@ -17,6 +17,7 @@ from outlive.conversation.log import (
     ConversationState,
     EventLog,
     OpenAttempt,
+    OpenTurn,
     Writer,
 )
 from outlive.conversation.position import START, Position, format_position, parse_position, tag_of
@@ -48,6 +49,7 @@ __all__ = [
     "Frame",
     "NewEvent",
     "OpenAttempt",
+    "OpenTurn",
     "Position",
     "Rewound",
     "Sent",

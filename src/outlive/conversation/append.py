@@ -278,8 +278,8 @@ def _fold(summary: Summary, new: NewEvent, turn: TurnId | None) -> None:
     """What a list shows of a conversation after one more event."""
     summary.updated_at = new.at
     match new.type:
-        case "message.sent":
-            summary.turn = summary.turn or turn
+        case "message.sent" if summary.turn is None and turn is not None:
+            summary.state, summary.turn = "running", turn
         case "turn.started":
             summary.state, summary.turn = "running", turn
         case "approval.requested":

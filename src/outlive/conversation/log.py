@@ -116,6 +116,17 @@ class Conversation(NamedTuple):
     archived_at: str | None
 
 
+class OpenTurn(NamedTuple):
+    """A turn that has not ended, and when its conversation was last written to."""
+
+    conversation: ConversationId
+    turn: TurnId
+    updated_at: str
+
+
+OpenTurns = list[OpenTurn]  # named here, since `Catalog.list` hides the builtin below it
+
+
 class Catalog(Protocol):
     async def create(self, conversation: ConversationId, created: NewEvent, actor: str) -> tuple[Conversation, Event]:
         """Make a conversation whose first own event is `created` (a `conversation.created`).
@@ -134,6 +145,10 @@ class Catalog(Protocol):
         """Newest first, with an id smaller than `before`. `query`: those with all its words in the title or the text
         of one message or answer (the first `SEARCHED_CHARACTERS` of it). `archived`: those that are archived
         instead."""
+        ...
+
+    async def open_turns(self, *, limit: int, after: ConversationId | None = None) -> "OpenTurns":
+        """The turns that are open, also those of archived conversations, by the conversation's id."""
         ...
 
 

@@ -170,7 +170,7 @@ class CatalogContract:
         async with at(place) as (log, catalog):
             conversation, turn, later = await new_conversation(catalog), new_turn_id(), new_turn_id()
             story: list[tuple[EventData, str, str | None, str | None]] = [
-                (MessageSent(message="m", text="t"), "idle", turn, None),
+                (MessageSent(message="m", text="t"), "running", turn, None),
                 (TurnStarted(agent="a", version=1, model="demo:"), "running", turn, None),
                 (MachineAttached(machine="mach_1"), "running", turn, "mach_1"),
                 (ApprovalRequested(approval="a", question="q", expires_at=AT), "waiting", turn, "mach_1"),
@@ -183,6 +183,19 @@ class CatalogContract:
                 assert (shown.head, shown.state, shown.turn, shown.machine) == (number, state, in_turn, machine)
             await log.append(message(conversation, "again", turn=later))
             assert (await catalog.list(limit=1))[0].turn == later
+
+    async def test_turns_that_are_open_are_found_page_by_page(self, place: StorePlace) -> None:
+        async with at(place) as (log, catalog):
+            made = sorted([await new_conversation(catalog) for _ in range(5)])
+            assert await catalog.open_turns(limit=10) == []
+            turns = {conversation: new_turn_id() for conversation in made[:4]}
+            for conversation, turn in turns.items():
+                await log.append(message(conversation, "hello", turn=turn))
+            await log.append(batch(made[1], TurnFinished(outcome="done"), turn=turns[made[1]]))
+            first = await catalog.open_turns(limit=2)
+            assert [(each.conversation, each.turn) for each in first] == [(id, turns[id]) for id in (made[0], made[2])]
+            rest = await catalog.open_turns(limit=2, after=first[-1].conversation)
+            assert rest == [(made[3], turns[made[3]], AT)]
 
     async def test_a_fork_at_any_event_shares_the_past_and_goes_its_own_way(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog):

@@ -6,7 +6,7 @@ from outlive.conversation.backends.postgres_log import EVENT_COLUMNS, segments_o
 from outlive.conversation.backends.rows import AFTER_ALL, CONVERSATION_COLUMNS, about_of, created_event, to_conversation
 from outlive.conversation.backends.search import query_words, words_of
 from outlive.conversation.events import ConversationCreated, Event, NewEvent, text_of
-from outlive.conversation.log import Conversation
+from outlive.conversation.log import Conversation, OpenTurn
 from outlive.storage.postgres import Connection, PostgresDatabase
 
 _SELECT = f"""
@@ -26,6 +26,10 @@ AND c.key IN (
     SELECT l.conversation FROM hits JOIN lineage l
     ON l.ancestor = hits.conversation AND hits.seq > l.first_seq AND hits.seq <= l.last_seq
 )
+"""
+_OPEN_TURNS = """
+SELECT c.id, s.turn, s.updated_at FROM summaries s JOIN conversations c ON c.key = s.key
+WHERE s.turn IS NOT NULL AND c.id > $1 ORDER BY c.id LIMIT $2
 """
 _INSERT = """
 INSERT INTO conversations (id, about, parent_id, parent_at, first_seq, created_by, created_at)
@@ -75,6 +79,9 @@ async def _insert(connection: Connection, conversation: ConversationId, created:
     return event
 
 
+OpenTurns = list[OpenTurn]  # named here, since `PostgresCatalog.list` hides the builtin below it
+
+
 class PostgresCatalog:
     """`Catalog` in the database of a `PostgresEventLog`."""
 
@@ -120,5 +127,12 @@ class PostgresCatalog:
         async def select(connection: Connection) -> list[Conversation]:
             rows = await connection.fetch(sql, before or AFTER_ALL, max(0, limit), *match)
             return [to_conversation(tuple(row)) for row in rows]
+
+        return await self._database.run(select)
+
+    async def open_turns(self, *, limit: int, after: ConversationId | None = None) -> OpenTurns:
+        async def select(connection: Connection) -> OpenTurns:
+            rows = await connection.fetch(_OPEN_TURNS, after or "", max(0, limit))
+            return [OpenTurn._make(row) for row in rows]
 
         return await self._database.run(select)

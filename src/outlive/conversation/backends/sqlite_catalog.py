@@ -18,7 +18,7 @@ from outlive.conversation.backends.sqlite_write import (
     to_event,
 )
 from outlive.conversation.events import Event, NewEvent
-from outlive.conversation.log import Conversation
+from outlive.conversation.log import Conversation, OpenTurn
 from outlive.storage.sqlite import SqliteDatabase
 
 _SELECT = f"""
@@ -41,6 +41,10 @@ AND c.key IN (
     ON l.ancestor = place >> 32 AND place & 4294967295 > l.first_seq AND place & 4294967295 <= l.last_seq
 )
 """
+_OPEN_TURNS = f"""
+SELECT c.id, s.turn, newest.at FROM summaries s JOIN conversations c ON c.key = s.key {NEWEST}
+WHERE s.turn IS NOT NULL AND c.id > :after ORDER BY c.id LIMIT :limit
+"""  # noqa: S608
 _INSERT = """
 INSERT INTO conversations (id, about, parent_id, parent_at, first_seq, created_by, created_at)
 VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -87,6 +91,9 @@ def _insert(connection: sqlite3.Connection, conversation: ConversationId, create
     return event
 
 
+OpenTurns = list[OpenTurn]  # named here, since `SqliteCatalog.list` hides the builtin below it
+
+
 class SqliteCatalog:
     """`Catalog` in the database of a `SqliteEventLog`."""
 
@@ -131,6 +138,14 @@ class SqliteCatalog:
 
         def select(connection: sqlite3.Connection) -> list[Conversation]:
             return [to_conversation(row) for row in connection.execute(sql, values)]
+
+        return await self._database.read(select)
+
+    async def open_turns(self, *, limit: int, after: ConversationId | None = None) -> OpenTurns:
+        values = {"after": after or "", "limit": max(0, limit)}
+
+        def select(connection: sqlite3.Connection) -> list[OpenTurn]:
+            return [OpenTurn._make(row) for row in connection.execute(_OPEN_TURNS, values)]
 
         return await self._database.read(select)
 

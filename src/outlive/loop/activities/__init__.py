@@ -1,0 +1,11 @@
+"""The steps of a turn as Temporal runs them: thin shells around the log, models and tools.
+
+Each looks into the log first: what is sealed there is never done again. Each seals its step in the log and only then
+returns the next plan, so whoever dies in between is followed by one that finds the seal.
+"""
+
+from outlive.loop.activities.model import ModelActivities, ModelBounds
+from outlive.loop.activities.plan import PlanActivities
+from outlive.loop.activities.tool import ToolActivities
+
+__all__ = ["ModelActivities", "ModelBounds", "PlanActivities", "ToolActivities"]

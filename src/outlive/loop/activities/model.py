@@ -1,0 +1,234 @@
+"""A model step: the context is made from the log, the answer is streamed to the feed and sealed in the log.
+
+Rule 1: a step that is sealed is never bought again.
+Rule 2: what goes wrong at the provider is tried again as `models.errors` says, each time said in the log with its
+        reason; what no retry mends ends the turn, with the provider's own words.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import anyio
+from temporalio import activity
+
+from outlive.base import CrashPoint, OutliveError, StepId, reach
+from outlive.conversation.events import ModelResponded, ToolCall, Usage
+from outlive.conversation.writer import StepWriter
+from outlive.loop.activities.beating import Progress, run_beating
+from outlive.loop.activities.pictures import fetch_pictures
+from outlive.loop.activities.scribe import Scribe
+from outlive.loop.binding import Agents, Persona
+from outlive.loop.context import Bounds, build_context
+from outlive.loop.failures import to_failure
+from outlive.loop.models import (
+    Answer,
+    ContextTooLongError,
+    ModelRequest,
+    OutageError,
+    Piece,
+    TextDelta,
+    cost_usd,
+    retry_delay_s,
+)
+from outlive.loop.models.registry import ModelRegistry
+from outlive.loop.plan import Finish, Plan
+from outlive.loop.state import OpenTurn
+from outlive.loop.tasks import CALL_MODEL, ModelTask
+from outlive.loop.tools.registry import specs_of
+from outlive.loop.views import View
+
+_SHORTER_TRIES = 3  # with half the context each, when the provider finds it too long
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBounds:
+    """`stall_s`: that a provider may be silent. `max_tokens`: of one answer."""
+
+    context: Bounds = Bounds()
+    max_tokens: int = 16_384
+    stall_s: float = 60.0
+
+
+class _At(NamedTuple):
+    """One attempt of a step at work."""
+
+    view: View
+    turn: OpenTurn
+    step: StepId
+    writer: StepWriter
+    persona: Persona
+    model: str
+    said: list[str]
+    progress: Progress
+
+
+class ModelActivities:
+    def __init__(self, scribe: Scribe, agents: Agents, models: ModelRegistry, bounds: ModelBounds) -> None:
+        self._scribe = scribe
+        self._agents = agents
+        self._models = models
+        self._bounds = bounds
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        return (self.call_model,)
+
+    @activity.defn(name=CALL_MODEL)
+    async def call_model(self, task: ModelTask) -> Plan:
+        progress = Progress()
+        begun: list[_At] = []
+
+        async def take() -> Plan:
+            view = await self._scribe.views.catch_up(task.conversation)
+            turn = view.state.turn
+            if turn is None or not _is_due(turn, task):
+                return self._scribe.views.decide(view)
+            return await self._attempt(view, turn, task, progress, begun)
+
+        async def stop() -> None:
+            for at in begun:
+                await self._seal_partial(at)
+
+        return await run_beating(take, progress, stop)
+
+    async def _attempt(self, view: View, turn: OpenTurn, task: ModelTask, progress: Progress, begun: list[_At]) -> Plan:
+        step, attempt = task.model.step, turn.attempts.get(task.model.step, 0) + 1
+        assert turn.bound is not None
+        try:
+            persona = await self._agents.persona(turn.bound)
+            writer = await self._scribe.start(view, turn, step, "model", turn.bound.model)
+            at = _At(view, turn, step, writer, persona, turn.bound.model, [], progress)
+            begun.append(at)
+            answer = await self._ask(at)
+            begun.clear()
+            reach(CrashPoint.MODEL_BEFORE_SEAL)
+            await self._scribe.seal(view, writer, _sealed(answer, at.model))
+            reach(CrashPoint.MODEL_AFTER_SEAL)
+        except OutliveError as error:
+            await self._scribe.views.refresh(view)
+            if _is_due(view.state.turn, task):
+                return await self._give_up_or_retry(view, turn, step, attempt, error)
+        return self._scribe.views.decide(view)
+
+    # ── asking ──
+
+    async def _ask(self, at: _At) -> Answer:
+        """Ask once; with less context if the provider finds it too long."""
+        client, name = await self._models.find(at.model)
+        images = await fetch_pictures(self._scribe.conversations.blobs, at.view.events)
+        tools = specs_of(at.persona.tools)
+        bounds = self._bounds.context
+        reach(CrashPoint.MODEL_BEFORE_CALL)
+        for tries_left in reversed(range(_SHORTER_TRIES)):
+            context = build_context(
+                at.view.events,
+                before=at.writer.start,
+                instructions=at.persona.instructions,
+                bounds=bounds,
+                images=images,
+            )
+            request = ModelRequest(
+                model=name.name,
+                messages=context.messages,
+                system=context.system,
+                tools=tools,
+                max_tokens=self._bounds.max_tokens,
+                step=at.step,
+            )
+            try:
+                async with aclosing(client.stream(request)) as pieces:
+                    return await self._listen(at, pieces)
+            except ContextTooLongError:
+                if not tries_left or at.said:
+                    raise
+                bounds = replace(bounds, tokens=context.tokens // 2)
+        raise AssertionError("the last try returns or raises")
+
+    async def _listen(self, at: _At, pieces: Any) -> Answer:
+        """Show what comes, to the end."""
+        while True:
+            piece = await self._next(pieces)
+            match piece:
+                case Answer() as answer:
+                    return answer
+                case TextDelta(text):
+                    at.writer.delta(text)
+                    if not at.said:
+                        reach(CrashPoint.MODEL_AFTER_FIRST_DELTA)
+                    at.said.append(text)
+                    at.progress.characters += len(text)
+                case _:
+                    at.progress.characters += len(piece.text)
+
+    async def _next(self, pieces: Any) -> Piece:
+        try:
+            with anyio.fail_after(self._bounds.stall_s):
+                piece: Piece = await anext(pieces)
+                return piece
+        except TimeoutError:
+            raise OutageError(
+                "model.outage", f"The provider was silent for {self._bounds.stall_s:g} s; the step is tried again."
+            ) from None
+        except StopAsyncIteration:
+            raise OutageError("model.outage", "The answer broke off; the step is tried again.") from None
+
+    # ── ends ──
+
+    async def _give_up_or_retry(
+        self, view: View, turn: OpenTurn, step: StepId, attempt: int, error: OutliveError
+    ) -> Plan:
+        delay_s = retry_delay_s(error, attempt, _spread(step, attempt))
+        if delay_s is not None:
+            await self._scribe.say_retry(view, turn, step, attempt + 1, f"{error.message} ({_soon(delay_s)})")
+            raise to_failure(error, after_s=delay_s)
+        if error.code.startswith("model.") or not (error.is_retryable or error.kind in ("conflict", "fenced")):
+            finish = Finish(outcome="failed", reason=error.message)
+            return Plan(conversation=view.conversation, turn=turn.id, seq=view.seq, finish=finish)
+        raise error
+
+    async def _seal_partial(self, at: _At) -> None:
+        """What was said before somebody stopped it was said."""
+        text = "".join(at.said)
+        if text.strip():
+            await self._scribe.seal(
+                at.view, at.writer, ModelResponded(text=text, model=at.model, stop_reason="interrupted")
+            )
+
+
+def _is_due(turn: OpenTurn | None, task: ModelTask) -> bool:
+    """Whether the step still has to be done: not if it is sealed, or of a turn that is over."""
+    if turn is None or turn.id != task.turn or turn.is_interrupted:
+        return False
+    return turn.bound is not None and turn.next_n == task.model.n
+
+
+def _sealed(answer: Answer, model: str) -> ModelResponded:
+    usage = answer.usage
+    return ModelResponded(
+        text=answer.text,
+        tool_calls=[
+            ToolCall(id=call.id, name=call.name, arguments=call.arguments, error=call.error)
+            for call in answer.tool_calls
+        ],
+        blocks=[*answer.blocks],
+        model=model,
+        usage=Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            cost_usd=cost_usd(model, usage),
+        ),
+        stop_reason=answer.stop_reason,
+    )
+
+
+def _spread(step: StepId, attempt: int) -> float:
+    """A number from 0 to 1 that differs between steps and attempts."""
+    return (int(step[-4:], 16) * (2 * attempt + 1)) % 65536 / 65535
+
+
+def _soon(delay_s: float) -> str:
+    return f"again in {delay_s:.1f} s" if delay_s >= 0.1 else "again at once"

@@ -1,0 +1,94 @@
+"""Looking into the log, beginning a turn and ending it. Short, run in the worker that has the workflow (local)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from temporalio import activity
+
+from outlive.base import ConflictError, CrashPoint, OutliveError, TurnId, reach
+from outlive.conversation.events import EventData, TurnFinished, TurnInterrupted, TurnRecovered, TurnStarted
+from outlive.loop.activities.scribe import Scribe, actor_of
+from outlive.loop.binding import Agents
+from outlive.loop.failures import as_failure
+from outlive.loop.plan import Begin, Finish, Plan
+from outlive.loop.tasks import END_TURN, PLAN, EndTask, LookTask
+from outlive.loop.views import View
+
+# Somebody wrote first: look again.
+_MOVED = frozenset({"append.moved", "append.key_reused", "turn.over"})
+
+
+class PlanActivities:
+    def __init__(self, scribe: Scribe, agents: Agents, on_end: Callable[[View], None] | None = None) -> None:
+        self._scribe = scribe
+        self._agents = agents
+        self._on_end = on_end
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        return (self.plan, self.end_turn)
+
+    @activity.defn(name=PLAN)
+    async def plan(self, task: LookTask) -> Plan:
+        """What the log says is next. A turn that has not begun begins here."""
+        with as_failure():
+            reach(CrashPoint.TURN_AFTER_SUBMIT)
+            view = await self._scribe.views.catch_up(task.conversation)
+            plan = self._scribe.views.decide(view)
+            if task.recovered and plan.turn is not None:
+                await self._say_recovered(view, plan.turn, task)
+                plan = self._scribe.views.decide(view)
+            if plan.begin is not None and plan.turn is not None:
+                plan = await self._begin(view, plan.turn, plan.begin)
+            reach(CrashPoint.TURN_AFTER_PLAN)
+            return plan
+
+    @activity.defn(name=END_TURN)
+    async def end_turn(self, task: EndTask) -> Plan:
+        """End the turn, unless something came into the log that the plan to end it has not seen."""
+        with as_failure():
+            view = await self._scribe.views.catch_up(task.conversation)
+            turn = view.state.turn
+            if turn is not None and turn.id == task.turn:
+                await self._end(view, task)
+            return self._scribe.views.decide(view)
+
+    async def _say_recovered(self, view: View, turn: TurnId, task: LookTask) -> None:
+        news = TurnRecovered(what="restarted", reason=task.recovered or "")
+        await self._scribe.say(view, turn, f"restarted/{task.run}", "loop", news)
+
+    async def _begin(self, view: View, turn: TurnId, begin: Begin) -> Plan:
+        try:
+            bound = await self._agents.bind(begin.agent, begin.model)
+        except OutliveError as error:
+            if error.is_retryable:
+                raise
+            finish = Finish(outcome="failed", reason=error.message)
+            return Plan(conversation=view.conversation, turn=turn, seq=view.seq, finish=finish)
+        started = TurnStarted(agent=bound.agent, version=bound.version, model=bound.model)
+        try:
+            await self._scribe.say(view, turn, f"begin/{turn}", actor_of(bound), started)
+        except ConflictError as error:
+            if error.code not in _MOVED:
+                raise
+            await self._scribe.views.refresh(view)
+        return self._scribe.views.decide(view)
+
+    async def _end(self, view: View, task: EndTask) -> None:
+        bound = view.state.turn.bound if view.state.turn else None
+        actor = task.interrupt.by if task.interrupt else actor_of(bound)
+        reason = task.finish.reason or (task.interrupt.reason if task.interrupt else None)
+        news: list[EventData] = [TurnFinished(outcome=task.finish.outcome, reason=reason)]
+        if task.interrupt is not None:
+            news.insert(0, TurnInterrupted(reason=task.interrupt.reason))
+        reach(CrashPoint.TURN_BEFORE_END)
+        try:
+            await self._scribe.say(view, task.turn, f"end/{task.turn}", actor, *news, expect=task.expect)
+        except ConflictError as error:
+            if error.code not in _MOVED:
+                raise
+            await self._scribe.views.refresh(view)
+            return
+        reach(CrashPoint.TURN_AFTER_END)
+        if self._on_end is not None:
+            self._on_end(view)

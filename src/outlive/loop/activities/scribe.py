@@ -1,0 +1,79 @@
+"""Writing into the log for the loop: what is appended is in the view at once, so that the next plan sees it."""
+
+from typing import Literal
+
+from outlive.base import ConversationId, CrashPoint, PrincipalId, StepId, TurnId, derive, reach, to_text
+from outlive.conversation.conversations import Conversations
+from outlive.conversation.events import EventData, NewEvent, StepStarted, TurnRecovered
+from outlive.conversation.log import Append, Writer
+from outlive.conversation.writer import StepWriter
+from outlive.loop.state import Binding, OpenTurn
+from outlive.loop.views import View, Views
+from outlive.machine.terminal.status import Operator
+
+_GONE = "The attempt before it ended without a word: its worker is gone, or was told to stop."
+
+
+def actor_of(bound: Binding | None) -> str:
+    """Who wrote it, as the log says."""
+    return f"agent:{bound.agent}" if bound is not None else "loop"
+
+
+def operator_of(conversation: ConversationId, bound: Binding) -> Operator:
+    """In whose name tools act: the agent, in this conversation."""
+    return Operator(
+        id=PrincipalId(derive("prin", conversation)),
+        name=bound.agent,
+        kind="agent",
+        rights=frozenset({"observe", "type"}),
+    )
+
+
+class Scribe:
+    def __init__(self, conversations: Conversations, views: Views) -> None:
+        self.conversations = conversations
+        self.views = views
+
+    async def say(
+        self, view: View, turn: TurnId, key: str, actor: str, *news: EventData, expect: int | None = None
+    ) -> None:
+        """Append something that belongs to no step. The same key again changes nothing."""
+        at = to_text(self.conversations.clock.now())
+        appended = await self.conversations.append(
+            Append(
+                view.conversation,
+                tuple(NewEvent(each, at) for each in news),
+                key=key,
+                actor=actor,
+                turn=turn,
+                expect=expect,
+            )
+        )
+        await self.views.take(view, appended.events)
+
+    async def start(
+        self, view: View, turn: OpenTurn, step: StepId, kind: Literal["model", "tool"], name: str, *more: EventData
+    ) -> StepWriter:
+        """Begin the next attempt of a step, with what belongs to its beginning, in one batch. One that is not the first
+        says why, unless the one before did."""
+        attempt = turn.attempts.get(step, 0) + 1
+        news: list[EventData] = [StepStarted(kind=kind, name=name)]
+        if attempt > 1 and not view.has_recovery(step, attempt):
+            news.append(TurnRecovered(what="step_retried", step=step, attempt=attempt, reason=_GONE))
+        writer = StepWriter(
+            self.conversations, view.conversation, turn.id, Writer(step, attempt, 0), actor_of(turn.bound)
+        )
+        started = await writer.record(*news, *more)
+        writer.start = started.events[0].seq
+        await self.views.take(view, started.events)
+        reach(CrashPoint.STEP_AFTER_START)
+        return writer
+
+    async def seal(self, view: View, writer: StepWriter, data: EventData) -> None:
+        appended = await writer.seal(data)
+        await self.views.take(view, appended.events)
+
+    async def say_retry(self, view: View, turn: OpenTurn, step: StepId, attempt: int, reason: str) -> None:
+        """Say at once why `attempt` will be needed: it may be long until it begins."""
+        news = TurnRecovered(what="step_retried", step=step, attempt=attempt, reason=reason)
+        await self.say(view, turn.id, f"retried/{step}/{attempt}", actor_of(turn.bound), news)

@@ -1,0 +1,180 @@
+"""A tool step: requested in the log with its effect id before anything is done, run, and sealed with its outcome.
+
+Rule 1: every attempt of a step has the same effect id: a tool finds what an attempt before it did. What cannot be found
+        is lost, and never done again.
+Rule 2: whatever a call is, it gets an outcome that the model is told. What is away is tried again for a while.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from temporalio import activity
+
+from outlive.base import CrashPoint, EffectId, FencedError, OutliveError, StepId, TurnId, derive, reach
+from outlive.conversation.events import ToolCall, ToolFinished, ToolRequested
+from outlive.conversation.writer import StepWriter
+from outlive.loop.activities.beating import Progress, run_beating
+from outlive.loop.activities.scribe import Scribe, operator_of
+from outlive.loop.binding import Agents
+from outlive.loop.failures import to_failure
+from outlive.loop.plan import Plan
+from outlive.loop.state import Call, LastAnswer, OpenTurn
+from outlive.loop.tasks import RUN_TOOL, ToolTask
+from outlive.loop.tools import ToolContext, ToolParts, ToolResult
+from outlive.loop.tools.registry import BUILT_IN, interrupt_tool, run_tool
+from outlive.loop.views import View
+
+ATTEMPTS = 10  # while what the tool needs is away; then nobody knows what came of it
+RETRY_FIRST_S, RETRY_MOST_S = 0.5, 15.0
+_KEPT_CHARACTERS = 8_192  # of live output, for a result that was interrupted
+
+
+class _At(NamedTuple):
+    """One attempt of a step at work."""
+
+    view: View
+    writer: StepWriter
+    attempt: int
+    call: ToolCall
+    context: ToolContext
+    said: "_Said"
+
+
+class ToolActivities:
+    def __init__(self, scribe: Scribe, agents: Agents, parts: ToolParts) -> None:
+        self._scribe = scribe
+        self._agents = agents
+        self._parts = parts
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        return (self.run_tool,)
+
+    @activity.defn(name=RUN_TOOL)
+    async def run_tool(self, task: ToolTask) -> Plan:
+        progress = Progress()
+        begun: list[_At] = []
+
+        async def take() -> Plan:
+            view = await self._scribe.views.catch_up(task.conversation)
+            turn = view.state.turn
+            due = _due(turn, task.turn, task.tool.step)
+            if turn is None or due is None:
+                return self._scribe.views.decide(view)
+            return await self._attempt(view, turn, due, progress, begun)
+
+        async def stop() -> None:
+            for at in begun:
+                await self._stop(at)
+
+        return await run_beating(take, progress, stop)
+
+    async def _attempt(self, view: View, turn: OpenTurn, due: Call, progress: Progress, begun: list[_At]) -> Plan:
+        assert turn.bound is not None
+        assert turn.answer is not None
+        attempt = turn.attempts.get(due.step, 0) + 1
+        call = _find_call(view, turn.answer, due)
+        effect = EffectId(derive("eff", due.step))
+        try:
+            persona = await self._agents.persona(turn.bound)
+            requested = ToolRequested(call=call.id, name=call.name, arguments=call.arguments, effect=effect)
+            writer = await self._scribe.start(view, turn, due.step, "tool", call.name, requested)
+            reach(CrashPoint.TOOL_AFTER_REQUEST)
+            said = _Said(writer, call.id, progress)
+            context = ToolContext(
+                parts=self._parts,
+                conversation=view.conversation,
+                turn=turn.id,
+                step=due.step,
+                effect_id=effect,
+                operator=operator_of(view.conversation, turn.bound),
+                say=said.say,
+                environment=persona.environment,
+            )
+            at = _At(view, writer, attempt, call, context, said)
+            begun.append(at)
+            result = await self._run(at, persona.tools, was_begun=due.is_requested)
+            begun.clear()
+            reach(CrashPoint.TOOL_BEFORE_SEAL)
+            await self._seal(at, result)
+            reach(CrashPoint.TOOL_AFTER_SEAL)
+        except OutliveError as error:
+            await self._scribe.views.refresh(view)
+            if _due(view.state.turn, turn.id, due.step) is not None:
+                await self._say_retry(view, turn, due, attempt, error)
+        return self._scribe.views.decide(view)
+
+    async def _run(self, at: _At, allowed: Sequence[str], *, was_begun: bool) -> ToolResult:
+        tool = BUILT_IN.get(at.call.name)
+        if was_begun and tool is not None and not tool.is_idempotent:
+            return ToolResult("lost", "Its worker died while it ran. What came of it is unknown; it was not run again.")
+        try:
+            return await run_tool(at.call, at.context, allowed)
+        except OutliveError as error:
+            if isinstance(error, FencedError) or at.attempt < ATTEMPTS:
+                raise
+            return ToolResult("lost", f"It was tried {ATTEMPTS} times. {error.message}")
+
+    async def _seal(self, at: _At, result: ToolResult) -> None:
+        data = ToolFinished(
+            call=at.call.id,
+            effect=at.context.effect_id,
+            outcome=result.outcome,
+            output=result.output,
+            exit_code=result.exit_code,
+            blob=result.blob,
+        )
+        await self._scribe.seal(at.view, at.writer, data)
+
+    async def _say_retry(self, view: View, turn: OpenTurn, due: Call, attempt: int, error: OutliveError) -> None:
+        """Raises, always: Temporal tries it again, unless no retry mends it."""
+        is_ours = error.code.startswith(("step.", "turn.", "append."))  # the log's own word: somebody else is at it
+        if is_ours or not (error.is_retryable or isinstance(error, FencedError)):
+            raise error
+        delay_s = error.retry_after_s or min(RETRY_FIRST_S * 2.0 ** (attempt - 1), RETRY_MOST_S)
+        await self._scribe.say_retry(view, turn, due.step, attempt + 1, error.message)
+        raise to_failure(error, after_s=delay_s)
+
+    async def _stop(self, at: _At) -> None:
+        """A person has stopped the turn: so does the command. What it had printed is told."""
+        try:
+            await interrupt_tool(at.call, at.context)
+        finally:
+            text = f"{at.said.text()}\n[interrupted: a person stopped the turn]".lstrip()
+            await self._seal(at, ToolResult("failed", text))
+
+
+class _Said:
+    """Live output: shown, counted, and the newest of it kept."""
+
+    def __init__(self, writer: StepWriter, call: str, progress: Progress) -> None:
+        self._writer = writer
+        self._call = call
+        self._progress = progress
+        self._kept: deque[str] = deque()
+        self._size = 0
+
+    def say(self, text: str, stream: str) -> None:
+        self._writer.delta(text, call=self._call, stream=stream)
+        self._progress.characters += len(text)
+        self._kept.append(text)
+        self._size += len(text)
+        while self._size > _KEPT_CHARACTERS and len(self._kept) > 1:
+            self._size -= len(self._kept.popleft())
+
+    def text(self) -> str:
+        return "".join(self._kept)[-_KEPT_CHARACTERS:]
+
+
+def _due(turn: OpenTurn | None, of: TurnId, step: StepId) -> Call | None:
+    """The call, if it still has to be run: not if it is sealed, or of a turn that is over."""
+    if turn is None or turn.id != of or turn.is_interrupted or turn.bound is None or turn.answer is None:
+        return None
+    return next((call for call in turn.answer.calls if call.step == step and call.outcome is None), None)
+
+
+def _find_call(view: View, answer: LastAnswer, due: Call) -> ToolCall:
+    """As the model wrote it. Events are dense from 1, so an answer is found by its seq; ids may be there twice."""
+    calls = view.events[answer.seq - 1].data["tool_calls"]
+    return ToolCall.model_validate(calls[due.n - answer.n - 1])

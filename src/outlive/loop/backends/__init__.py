@@ -1,0 +1,1 @@
+"""The loop's ports on Temporal and on SQL databases. Only wiring chooses one."""

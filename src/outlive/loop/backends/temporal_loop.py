@@ -1,0 +1,113 @@
+"""Turns as workflows of Temporal: one per conversation, its id is the conversation's."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import anyio
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateStage,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import TemporalError
+from temporalio.service import RPCError, RPCStatusCode
+
+from outlive.base import ConversationId, DeadlineError, TurnId, UnavailableError
+from outlive.loop.queues import LOOP
+from outlive.loop.tasks import INTERRUPT, SUBMIT, TURN, Interrupt, TurnTask
+
+SUBMIT_WITHIN_S = 2.0
+INTERRUPT_WITHIN_S = 15.0
+_LOOK_WITHIN_S = 5.0
+_TRIES = 5  # a run that ends at this moment cannot take an update: the next try begins a new one
+_RETRY_S = 0.05
+_TASK_WITHIN = timedelta(seconds=5)  # how long a workflow task of a worker that was killed is missed
+
+Connected = Callable[[], Awaitable[Client]]
+
+
+class TemporalLoop:
+    def __init__(self, connected: Connected) -> None:
+        self._connected = connected
+
+    async def submit(self, conversation: ConversationId) -> None:
+        with _bounded(SUBMIT_WITHIN_S):
+            await self._update(TurnTask(conversation=conversation), SUBMIT, SUBMIT_WITHIN_S)
+
+    async def interrupt(self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None) -> None:
+        interrupt = Interrupt(turn=turn, by=by, reason=reason)
+        with _bounded(INTERRUPT_WITHIN_S):
+            await self._update(
+                TurnTask(conversation=conversation), INTERRUPT, INTERRUPT_WITHIN_S, interrupt, is_awaited=True
+            )
+
+    async def is_running(self, conversation: ConversationId) -> bool:
+        with _bounded(_LOOK_WITHIN_S):
+            handle = (await self._connected()).get_workflow_handle(conversation)
+            try:
+                found = await handle.describe(rpc_timeout=timedelta(seconds=_LOOK_WITHIN_S))
+            except RPCError as error:
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    return False
+                raise
+            return found.status == WorkflowExecutionStatus.RUNNING
+
+    async def restart(self, conversation: ConversationId, reason: str) -> None:
+        with _bounded(SUBMIT_WITHIN_S):
+            await self._update(TurnTask(conversation=conversation, recovered=reason), SUBMIT, SUBMIT_WITHIN_S)
+
+    async def _update(
+        self, task: TurnTask, name: str, within_s: float, *arguments: Interrupt, is_awaited: bool = False
+    ) -> None:
+        """Begin a run, or take the one that is open, and tell it."""
+        client = await self._connected()
+        for tries_left in reversed(range(_TRIES)):
+            start = WithStartWorkflowOperation[object, None](
+                TURN,
+                task,
+                id=task.conversation,
+                task_queue=LOOP,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                task_timeout=_TASK_WITHIN,
+            )
+            try:
+                update = await client.start_update_with_start_workflow(
+                    name,
+                    args=arguments,
+                    start_workflow_operation=start,
+                    wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+                    rpc_timeout=timedelta(seconds=within_s),
+                )
+                if is_awaited:
+                    await update.result()
+                return
+            except (RPCError, WorkflowUpdateFailedError) as error:
+                if not tries_left or not _is_ending(error):
+                    raise
+            await anyio.sleep(_RETRY_S)
+
+
+@contextmanager
+def _bounded(within_s: float) -> Iterator[None]:
+    """One of our errors for whatever goes wrong, in a bounded time."""
+    try:
+        with anyio.fail_after(within_s):
+            yield
+    except TimeoutError:
+        raise DeadlineError("turn.slow", f"No worker took it within {within_s:g} s; it will be taken later.") from None
+    except RPCError as error:
+        raise UnavailableError("temporal.away", f"Temporal does not answer ({error.message}).") from error
+    except TemporalError as error:
+        raise UnavailableError("temporal.away", f"Temporal does not answer ({error}).") from error
+
+
+def _is_ending(error: RPCError | WorkflowUpdateFailedError) -> bool:
+    """Whether the run ended before it could take the update: the next try begins another."""
+    if isinstance(error, WorkflowUpdateFailedError):
+        return True
+    return error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION)

@@ -1,0 +1,27 @@
+"""What a turn is bound to: the port through which the loop asks for agents. Versions never change, so what is asked
+once may be remembered."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from outlive.loop.state import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """An agent as a step needs it."""
+
+    instructions: str
+    tools: tuple[str, ...]
+    environment: str | None = None
+
+
+class Agents(Protocol):
+    async def bind(self, agent: str | None, model: str | None) -> Binding:
+        """The newest version of `agent` (None: the default one) and the model that it uses, unless `model` is asked
+        for. Refused with one of our errors if there is none."""
+        ...
+
+    async def persona(self, bound: Binding) -> Persona:
+        """The version of the agent that the turn was bound to."""
+        ...

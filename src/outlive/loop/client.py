@@ -1,0 +1,25 @@
+"""The port through which others speak to turns: by the conversation's id, and never for reading."""
+
+from typing import Protocol
+
+from outlive.base import ConversationId, TurnId
+
+
+class LoopClient(Protocol):
+    async def submit(self, conversation: ConversationId) -> None:
+        """Something new is in the log: the turn that runs sees it, or one begins. Said after it is durable, never
+        before. `unavailable` if nobody takes it now: then the sweeper does later."""
+        ...
+
+    async def interrupt(self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None) -> None:
+        """Stop the turn. Returns when it has ended in the log; one that is over already changes nothing."""
+        ...
+
+    async def is_running(self, conversation: ConversationId) -> bool:
+        """Whether a run of its turn is open."""
+        ...
+
+    async def restart(self, conversation: ConversationId, reason: str) -> None:
+        """Begin a run for a turn that is open and has none. The run says `turn.recovered` with this reason; if there is
+        one by now, nothing changes."""
+        ...
