@@ -10,8 +10,10 @@ import pytest
 from eventually import eventually
 from integration.machine.node.watching import ANN, BOT, Watcher, act, open_terminal, operator, type_in
 from machine_rooms import open_machine_room
-from outlive.base import ConflictError, DeniedError
+from outlive.base import ConflictError, DeniedError, TerminalId
+from outlive.machine.node.node import Node
 from outlive.machine.node.terminals.spool import spool_folder
+from outlive.machine.status import Machine
 from outlive.machine.terminal.door import Grant, Take, Yield
 from outlive.machine.terminal.journal import Input, Leased, read_all
 
@@ -50,19 +52,22 @@ async def test_not_one_byte_of_an_agent_gets_in_after_a_person_has_taken_the_ter
         numbers = [int(n) for n in re.findall(rb"agent (\d+)\r\n", person.seen)]
         assert numbers == list(range(len(numbers))), "what got in before is whole"
         assert {"refused": {"lease": agent.said("lease")[-1], "code": "terminal.leased"}} in agent.words
+        await _goes_on_when_it_may(node, machine, terminal, person.offset or 0)
 
-        # The agent knows what happened, and goes on when it may.
-        with pytest.raises(ConflictError) as refused:
-            await type_in(node, machine, terminal, BOT, "again\n")
-        assert refused.value.code == "terminal.leased"
-        assert refused.value.facts["operator"] == ANN.id
-        with pytest.raises(DeniedError):
-            await act(node, machine, terminal, BOT, Take())
-        await act(node, machine, terminal, ANN, Yield())
-        view = await type_in(node, machine, terminal, BOT, "again\n")
-        assert view.terminal.lease is not None
-        assert (view.terminal.lease.operator, view.terminal.lease.how) == (BOT.id, "input")
-        assert view.terminal.lease.offset >= (person.offset or 0)
+
+async def _goes_on_when_it_may(node: Node, machine: Machine, terminal: TerminalId, end: int) -> None:
+    """The agent knows what happened, and that it may type again."""
+    with pytest.raises(ConflictError) as refused:
+        await type_in(node, machine, terminal, BOT, "again\n")
+    assert refused.value.code == "terminal.leased"
+    assert refused.value.facts["operator"] == ANN.id
+    with pytest.raises(DeniedError):
+        await act(node, machine, terminal, BOT, Take())
+    await act(node, machine, terminal, ANN, Yield())
+    view = await type_in(node, machine, terminal, BOT, "again\n")
+    assert view.terminal.lease is not None
+    assert (view.terminal.lease.operator, view.terminal.lease.how) == (BOT.id, "input")
+    assert view.terminal.lease.offset >= end
 
 
 async def test_what_an_agent_typed_and_the_program_has_not_read_is_given_up_when_somebody_takes_over(

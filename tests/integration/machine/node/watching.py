@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import orjson
@@ -15,6 +16,7 @@ from outlive.machine.node.terminal_door import NodeTerminalDoor
 from outlive.machine.status import Machine
 from outlive.machine.terminal.door import Act, AttachTerminal, FrameStream, Input, Mode, OpenTerminal, TerminalView
 from outlive.machine.terminal.frames import Channel
+from outlive.machine.terminal.recording import Piece
 from outlive.machine.terminal.status import Operator
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")
@@ -36,8 +38,8 @@ class Watcher:
         self.offset = offset  # of the next byte
         self.seen = bytearray()  # the output, without the drawing of a screen
         self.drawn = bytearray()
-        self.words: list[dict[str, object]] = []
-        self.final: dict[str, object] | None = None
+        self.words: list[dict[str, Any]] = []
+        self.final: dict[str, Any] | None = None
         self.is_over = False
         self._may_read = anyio.Event()
         self._may_read.set()
@@ -103,7 +105,7 @@ class Watcher:
         assert self._frames is not None
         await self._frames.send(Channel.RESIZE, orjson.dumps({"Width": cols, "Height": rows}))
 
-    def said(self, name: str) -> list[object]:
+    def said(self, name: str) -> list[Any]:
         return [words[name] for words in self.words if name in words]
 
     async def until_seen(self, text: bytes, within_s: float = 30.0) -> None:
@@ -132,6 +134,6 @@ async def recorded(room: MachineRoom, node: Node, terminal: TerminalId, start: i
     record = await room.records.terminals.get(terminal)
     found = bytearray()
     async for piece in node.terminals.recordings.read_output(record, start):
-        assert not hasattr(piece, "end"), piece
-        found += piece.data  # type: ignore[union-attr]
+        assert isinstance(piece, Piece), piece
+        found += piece.data
     return bytes(found)

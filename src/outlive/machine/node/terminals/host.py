@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-from outlive.base import FencedError, NotFoundError, OutliveError, UnavailableError
+from outlive.base import FencedError, OutliveError, UnavailableError
 from outlive.machine.guest_link import AttachedTerminal, Guest, TerminalExit
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import End, Resident
@@ -66,6 +66,8 @@ class TerminalHost:
         self._wanted: Size | None = None
         self._is_reserving = False
         self._how: How | None = None  # the terminal has ended
+        self._closing: How | None = None  # somebody is about to end it
+        self._ending = anyio.Lock()
 
     # ── what is known of it ──
 
@@ -162,11 +164,12 @@ class TerminalHost:
                     exit = await self._attend(guest)
                     await self._finish(How("exited", exit.code, exit.signal))
                 pause_s = _RETRY_S
-            except NotFoundError:
-                await self._finish(How("lost", reason="The machine does not hold it any more."))
             except FencedError:
                 return
             except OutliveError as error:
+                if error.code == "machine.terminal_unknown":
+                    await self._lose()
+                    continue
                 _log.info("terminal %s: %s", self.terminal.id, error.message)
                 await anyio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _RETRY_LONGEST_S)
@@ -230,18 +233,27 @@ class TerminalHost:
 
     # ── its end ──
 
+    async def _lose(self) -> None:
+        """The guest does not hold it any more."""
+        try:
+            await self._finish(How("lost", reason="The machine does not hold it any more."))
+        except OutliveError as error:
+            _log.info("terminal %s: %s", self.terminal.id, error.message)
+            await anyio.sleep(_RETRY_LONGEST_S)
+
     async def _finish(self, how: How) -> None:
-        """Written down, then told. Once."""
-        if self._how is not None:
-            return
-        now, recorder = self._clock.now(), self.recorder
-        held = self.terminal.lease
-        changed = await self.card.change(lambda found: ended(found, how, recorder.offset, self.title, now))
-        self._how = how
-        recorder.note(how.mark(now, recorder.offset))
-        if held is not None:
-            recorder.note(Leased(now, recorder.offset, None, None, "end"))
-        self.audience.finish(*last_frames(changed))
+        """Written down, then told. Once; if somebody is closing it, that is how."""
+        async with self._ending:
+            if self._how is not None:
+                return
+            how, now, recorder = self._closing or how, self._clock.now(), self.recorder
+            held = self.terminal.lease
+            changed = await self.card.change(lambda found: ended(found, how, recorder.offset, self.title, now))
+            self._how = how
+            recorder.note(how.mark(now, recorder.offset))
+            if held is not None:
+                recorder.note(Leased(now, recorder.offset, None, None, "end"))
+            self.audience.finish(*last_frames(changed))
 
     async def _store_rest(self) -> None:
         """The guest may forget it now; the journal when all of it is in the object store."""
@@ -267,9 +279,14 @@ class TerminalHost:
         lease.check_may_close(self.terminal, operator)
         if self._how is not None:
             return
-        async with self.resident.use() as guest:
-            await guest.terminals.close(self.terminal.name)
-        await self._finish(How("closed", reason=f"{operator.name} closed it."))
+        self._closing = How("closed", reason=f"{operator.name} closed it.")
+        try:
+            async with self.resident.use() as guest:
+                await guest.terminals.close(self.terminal.name)
+        except OutliveError:
+            self._closing = None
+            raise
+        await self._finish(self._closing)
         if self._attending is not None:
             self._attending.cancel()
 

@@ -76,6 +76,8 @@ class Keyboard:
                     continue  # it has left while we waited for our turn
                 async with self._lock:
                     await self._hold(operator)
+                    if self._attached is not attached:
+                        continue  # nothing is journaled for a machine that is going to sleep
                     at = self._journal(operator, data, effect, attached)
                 return await self._send(attached, data, at, operator)
 
