@@ -22,25 +22,37 @@ class Shell:
         self._attached = attached
         self._marks = Marks()
         self._prompts: set[str] = set()
+        self._found: list[FoundMark] = []
         self.said = b""
 
-    async def enter(self, typed: str) -> list[FoundMark]:
+    async def type(self, typed: str) -> None:
         await self._attached.send(typed.encode())
+
+    async def enter(self, typed: str) -> list[FoundMark]:
+        await self.type(typed)
         return await self.prompt()
+
+    async def interrupt(self) -> list[FoundMark]:
+        """Ctrl-C until there is a new prompt: a bash that is busy with keys when it comes acts on the next one."""
+        with anyio.fail_after(COMES_S):
+            while True:
+                await self.type("\x03")
+                with anyio.move_on_after(1):
+                    return await self.prompt()
 
     async def prompt(self) -> list[FoundMark]:
         """What was marked up to the next new prompt."""
-        found: list[FoundMark] = []
         self.said = b""
+        found = self._found
         with anyio.fail_after(COMES_S):
-            while True:
+            while not (found and found[-1].kind == "prompt_end" and found[-1].prompt not in self._prompts):
                 offset, data = self._attached.offset, await self._attached.receive()
                 assert data is not None
                 self.said += data
                 found += self._marks.feed(offset, data)
-                if found and found[-1].kind == "prompt_end" and found[-1].prompt not in self._prompts:
-                    self._prompts.add(found[-1].prompt)
-                    return found
+        self._prompts.add(found[-1].prompt)
+        self._found = []
+        return found
 
 
 @asynccontextmanager
@@ -76,7 +88,8 @@ async def test_commands_are_marked_with_their_line_output_and_exit_code(
 async def test_what_is_no_command_is_not_marked_as_one(guest: Guest, workspace: Path) -> None:
     async with shell(guest, workspace) as typing:
         assert ends(await typing.enter("\n")) == (0, [0])
-        assert ends(await typing.enter("echo half\x03")) == (0, [130])
+        await typing.type("echo half")
+        assert ends(await typing.interrupt()) == (0, [130])
         assert ends(await typing.enter("echo )\n")) == (0, [2])
         assert ends(await typing.enter("sh -c 'kill -9 $$'\n")) == (1, [137])
 

@@ -8,6 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from eventually import eventually
 from outlive.base import ConflictError, ExhaustedError, NotFoundError
 from outlive.machine.guest_link import AttachedTerminal, Guest, GuestDoor
 
@@ -124,8 +125,13 @@ async def test_resize_and_interrupt_reach_what_runs_in_the_foreground(guest: Gue
         await until(attached, b"started\r\n")
         await attached.send(b"\x03")
         await until(attached, b"^C")
+        await eventually(lambda: _is_shell_in_front(guest), 20)  # what is typed before that may be thrown away
         await attached.send(b"echo ali''ve\n")
         await until(attached, b"alive\r\n")
+
+
+async def _is_shell_in_front(guest: Guest) -> bool:
+    return (await guest.terminals.list())[0].foreground is None
 
 
 async def test_closing_ends_the_program(guest: Guest) -> None:
