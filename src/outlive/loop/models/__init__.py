@@ -4,7 +4,7 @@ All of it is pure. `registry` has the clients: the SDK of a provider is imported
 each costs a second and tens of megabytes.
 """
 
-from outlive.loop.models.client import ModelClient
+from outlive.loop.models.client import ModelClient, Patience
 from outlive.loop.models.errors import (
     RETRIES,
     AnswerTooLongError,
@@ -55,6 +55,7 @@ __all__ = [
     "Note",
     "OutageError",
     "OverloadedError",
+    "Patience",
     "Piece",
     "RateLimitedError",
     "RefusedError",

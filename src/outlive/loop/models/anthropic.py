@@ -13,10 +13,10 @@ from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient
 from outlive.base import Clock, OutliveError, SystemClock
 from outlive.loop.models.answering import garbled
 from outlive.loop.models.anthropic_wire import PROVIDER, AnthropicFold, request_body
+from outlive.loop.models.client import Patience
 from outlive.loop.models.errors import UnauthorizedError
 from outlive.loop.models.messages import ModelRequest, Piece
 from outlive.loop.models.wire import (
-    Patience,
     check_event_stream,
     close_quietly,
     status_error,

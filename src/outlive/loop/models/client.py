@@ -1,9 +1,17 @@
-"""The port to a model."""
+"""The port to a model, and how long one waits for it."""
 
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from outlive.loop.models.messages import ModelRequest, Piece
+
+
+class Patience(NamedTuple):
+    """How long a provider may keep us waiting, in seconds, before it counts as away."""
+
+    connect_s: float = 10.0
+    first_byte_s: float = 120.0
+    silence_s: float = 60.0
 
 
 class ModelClient(Protocol):

@@ -13,11 +13,11 @@ from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient
 
 from outlive.base import Clock, OutliveError, SystemClock
 from outlive.loop.models.answering import garbled
+from outlive.loop.models.client import Patience
 from outlive.loop.models.errors import Report, UnauthorizedError, model_error
 from outlive.loop.models.messages import ModelRequest, Piece
 from outlive.loop.models.openai_wire import PROVIDER, OpenAIFold, request_body
 from outlive.loop.models.wire import (
-    Patience,
     check_event_stream,
     close_quietly,
     status_error,

@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 
 from outlive.base import InvalidError
-from outlive.loop.models.client import ModelClient
+from outlive.loop.models.client import ModelClient, Patience
 
 DEFAULT_MODELS: Mapping[str, tuple[str, str]] = {
     "ANTHROPIC_API_KEY": ("anthropic", "claude-sonnet-5-5"),
@@ -53,26 +53,30 @@ def default_model(environ: Mapping[str, str]) -> str:
     return "demo:"
 
 
-def _made_by(module: str, name: str) -> Maker:
+PROVIDERS: Mapping[str, tuple[str, str]] = {
+    "anthropic": ("outlive.loop.models.anthropic", "AnthropicModels"),
+    "demo": ("outlive.loop.models.demo", "DemoModel"),
+    "openai": ("outlive.loop.models.openai", "OpenAIModels"),
+}
+"""The module and the class of each client: named, since importing them costs more than a process may have use for."""
+
+
+def _made_by(provider: str, patience: Patience) -> Maker:
+    module, name = PROVIDERS[provider]
+
     def make() -> ModelClient:
-        made: Callable[[], ModelClient] = getattr(importlib.import_module(module), name)
-        return made()
+        made: Callable[..., ModelClient] = getattr(importlib.import_module(module), name)
+        return made() if provider == "demo" else made(patience)
 
     return make
 
 
-PROVIDERS: Mapping[str, Maker] = {
-    "anthropic": _made_by("outlive.loop.models.anthropic", "AnthropicModels"),
-    "openai": _made_by("outlive.loop.models.openai", "OpenAIModels"),
-    "demo": _made_by("outlive.loop.models.demo", "DemoModel"),
-}
-
-
 class ModelRegistry:
-    """The clients of one process. Wiring gives it makers with settings of their own; the rest are as above."""
+    """The clients of one process. `makers` are providers of one's own, or others in the place of those above."""
 
-    def __init__(self, makers: Mapping[str, Maker] | None = None) -> None:
-        self._makers = {**PROVIDERS, **(makers or {})}
+    def __init__(self, makers: Mapping[str, Maker] | None = None, patience: Patience | None = None) -> None:
+        usual = {provider: _made_by(provider, patience or Patience()) for provider in PROVIDERS}
+        self._makers = {**usual, **(makers or {})}
         self._clients: dict[str, ModelClient] = {}
         self._lock = anyio.Lock()
 

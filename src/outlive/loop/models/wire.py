@@ -4,25 +4,18 @@ Only the clients import this, and they are imported when first used: it brings t
 """
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 import httpx2
 
 from outlive.base import Clock, OutliveError
 from outlive.loop.models.answering import garbled
+from outlive.loop.models.client import Patience
 from outlive.loop.models.errors import AnswerTooLongError, OutageError, Report, model_error, retry_after_s
 
 BODY_LIMIT = 64 * 1024 * 1024  # bytes of one answer on the wire
 CLOSE_S = 2.0
-
-
-class Patience(NamedTuple):
-    """How long a provider may keep us waiting, in seconds, before it counts as away."""
-
-    connect_s: float = 10.0
-    first_byte_s: float = 120.0
-    silence_s: float = 60.0
 
 
 def timeouts(patience: Patience) -> httpx2.Timeout:

@@ -7,8 +7,8 @@ import pytest
 
 from outlive.loop.models import Answer, Message, ModelClient, ModelRequest, Piece, UserMessage
 from outlive.loop.models.anthropic import AnthropicModels
+from outlive.loop.models.client import Patience
 from outlive.loop.models.openai import OpenAIModels
-from outlive.loop.models.wire import Patience
 from outlive.testing.pretend_provider import PretendProvider, pretend_provider
 
 CLIENTS: dict[str, Callable[[Patience | None], ModelClient]] = {"anthropic": AnthropicModels, "openai": OpenAIModels}

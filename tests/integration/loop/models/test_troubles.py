@@ -10,7 +10,7 @@ from eventually import eventually
 from integration.loop.models.conftest import answer_of, question
 from outlive.base import OutliveError
 from outlive.loop.models import Answer, ModelClient, TextDelta
-from outlive.loop.models.wire import Patience
+from outlive.loop.models.client import Patience
 from outlive.testing.pretend_provider import PretendProvider, Trouble
 
 pytestmark = pytest.mark.anyio
