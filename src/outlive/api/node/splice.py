@@ -78,20 +78,22 @@ class Splicing:
                 self._open -= 1
 
     async def _handle(self, near: anyio.abc.ByteStream) -> None:
-        try:
-            buffered = BufferedByteReceiveStream(near)
-            with anyio.fail_after(ASK_WITHIN_S):
-                asked = self._parse(await buffered.receive_until(b"\n", SPLICE_LINE_LIMIT))
-            async with AsyncExitStack() as stack:
+        buffered = BufferedByteReceiveStream(near)
+        async with AsyncExitStack() as stack:
+            try:
+                with anyio.fail_after(ASK_WITHIN_S):
+                    asked = self._parse(await buffered.receive_until(b"\n", SPLICE_LINE_LIMIT))
                 with anyio.fail_after(CONNECT_WITHIN_S):
                     carry = await self._connect(asked, stack)
+            except OutliveError as error:
+                with suppress(*_GONE), anyio.move_on_after(ASK_WITHIN_S):
+                    await near.send(to_answer(error).body + b"\n")
+                return
+            except (TimeoutError, anyio.IncompleteRead, anyio.DelimiterNotFound, *_GONE):
+                return
+            with suppress(*_GONE):
                 await near.send(b"{}\n")
                 await carry(Ahead(near, buffered.buffer) if buffered.buffer else near)
-        except OutliveError as error:
-            with suppress(*_GONE), anyio.move_on_after(ASK_WITHIN_S):
-                await near.send(to_answer(error).body + b"\n")
-        except (TimeoutError, anyio.IncompleteRead, anyio.DelimiterNotFound, *_GONE):
-            return
 
     async def _connect(self, asked: SpliceRequest, stack: AsyncExitStack) -> Carry:
         """What carries bytes between the caller and what it asked for. The stack closes it."""
