@@ -1,0 +1,16 @@
+"""Agents in SQLite keep what every store of them promises."""
+
+from pathlib import Path
+
+import pytest
+
+from outlive.testing.agents import AgentRecordsContract
+from services.sqlite import SqlitePlace
+
+pytestmark = pytest.mark.anyio
+
+
+class TestSqliteAgents(AgentRecordsContract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> SqlitePlace:
+        return SqlitePlace(tmp_path / "outlive.db")
