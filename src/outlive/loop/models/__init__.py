@@ -22,6 +22,7 @@ from outlive.loop.models.errors import (
 )
 from outlive.loop.models.messages import (
     Answer,
+    ArgumentsDelta,
     AssistantMessage,
     Image,
     Message,
@@ -43,6 +44,7 @@ __all__ = [
     "RETRIES",
     "Answer",
     "AnswerTooLongError",
+    "ArgumentsDelta",
     "AssistantMessage",
     "BadRequestError",
     "ContextTooLongError",

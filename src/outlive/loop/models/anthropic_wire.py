@@ -17,6 +17,7 @@ from outlive.loop.models.errors import OutageError
 from outlive.loop.models.layout import Said, grouped, words_of
 from outlive.loop.models.messages import (
     Answer,
+    ArgumentsDelta,
     AssistantMessage,
     Image,
     ModelRequest,
@@ -227,6 +228,7 @@ class AnthropicFold:
             case {"type": "input_json_delta", "partial_json": str(text)} if growing.call is not None:
                 self._growth.count(text)
                 growing.call.take(text)
+                yield ArgumentsDelta(text)
             case {"type": "text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta" as kind}:
                 raise garbled(PROVIDER, f"a {kind} without its text")
 

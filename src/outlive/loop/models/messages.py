@@ -105,6 +105,13 @@ class ThinkingDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """A piece of a call's arguments, as it came: a sign of life while a model writes a long file. Nobody runs it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call. `input_tokens` are those that were neither read from the cache nor written to it."""
 
@@ -125,4 +132,4 @@ class Answer:
     stop_reason: StopReason = "end_turn"
 
 
-Piece = TextDelta | ThinkingDelta | Answer
+Piece = TextDelta | ThinkingDelta | ArgumentsDelta | Answer

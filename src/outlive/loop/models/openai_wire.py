@@ -16,7 +16,16 @@ from pydantic import JsonValue
 from outlive.loop.models.answering import GrowingCall, Growth, Spelling, garbled, with_ids_of_their_own
 from outlive.loop.models.errors import OutageError
 from outlive.loop.models.layout import Said, grouped, words_of
-from outlive.loop.models.messages import Answer, AssistantMessage, Image, ModelRequest, Piece, StopReason, Usage
+from outlive.loop.models.messages import (
+    Answer,
+    ArgumentsDelta,
+    AssistantMessage,
+    Image,
+    ModelRequest,
+    Piece,
+    StopReason,
+    Usage,
+)
 
 PROVIDER = "openai"
 REASONING_FIELDS = ("reasoning_content", "reasoning")  # of compatible servers; OpenAI itself shows none here
@@ -160,11 +169,11 @@ class OpenAIFold:
                 pass
             case list(calls):
                 for call in calls:
-                    self._grow_call(call)
+                    yield from self._grow_call(call)
             case _:
                 raise garbled(PROVIDER, "tool_calls that are no list")
 
-    def _grow_call(self, delta: object) -> None:
+    def _grow_call(self, delta: object) -> Iterator[Piece]:
         match delta:
             case {"function": dict(function), **rest}:
                 pass
@@ -183,6 +192,7 @@ class OpenAIFold:
             case str():
                 self._growth.count(text)
                 call.take(text)
+                yield ArgumentsDelta(text)
             case dict():
                 call.given = text
 

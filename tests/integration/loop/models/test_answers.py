@@ -8,6 +8,7 @@ import pytest
 from integration.loop.models.conftest import answer_of, pieces_of, question
 from outlive.loop.models import (
     Answer,
+    ArgumentsDelta,
     AssistantMessage,
     BadRequestError,
     Image,
@@ -67,6 +68,12 @@ async def test_parallel_calls_come_in_order_with_their_arguments(model: ModelCli
     ]
     assert len({call.id for call in answer.tool_calls}) == 2
     assert answer.stop_reason == "tool_use"
+
+
+async def test_a_model_that_writes_a_long_file_gives_signs_of_life(model: ModelClient) -> None:
+    pieces = await pieces_of(model, question('[[tool write_file {"content": "long"}]]'))
+    written = "".join(piece.text for piece in pieces if isinstance(piece, ArgumentsDelta))
+    assert written == '{"content": "long"}'
 
 
 async def test_thinking_is_streamed_apart_from_what_is_said(model: ModelClient) -> None:
