@@ -1,0 +1,124 @@
+"""The machine of a conversation: made on demand, kept, followed by another when it is gone, and all of it said."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from integration.loop.tools.workshop import Workshop
+from outlive.base import MachineId, derive
+from outlive.conversation.events import ToolFinished
+from outlive.conversation.writer import start_step
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_machine_that_slept_is_woken_and_that_is_said_once(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    await workshop.call(of, "shell", command="KEPT=1")
+    machine = MachineId(derive("mach", of))
+    await workshop.machines.keeper.do(machine, "hibernate")
+    workshop.forget()
+    kept = await workshop.call(of, "shell", command="echo $KEPT")
+    assert kept.output == "1\n"
+    workshop.forget()
+    await workshop.call(of, "list_files")
+    assert (await workshop.types(of))[1:] == ["machine.attached", "machine.hibernated", "machine.woken"]
+
+
+async def test_a_machine_that_is_gone_for_good_is_followed_by_another(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    await workshop.call(of, "write_file", path="a", content="x")
+    first = MachineId(derive("mach", of))
+    await workshop.machines.keeper.do(first, "delete")
+    assert (await workshop.call(of, "list_files")).output == "[The folder is empty.]"
+    workshop.forget()
+    second = await workshop.machine(of)
+    assert second.id != first
+    attached = [event.data["machine"] for event in await workshop.events(of) if event.type == "machine.attached"]
+    assert attached == [first, second.id]
+    assert (await workshop.conversations.get(of)).machine == second.id
+
+
+async def test_a_machine_that_a_person_has_paused_is_left_alone(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    machine = await workshop.machine(of)
+    await workshop.machines.keeper.do(machine.id, "pause")
+    for name, arguments in [("shell", {"command": "true"}), ("list_files", {})]:
+        refused = await workshop.call(of, name, **arguments)  # type: ignore[arg-type]
+        assert refused.outcome == "rejected"
+        assert "paused by a person" in refused.output
+    await workshop.machines.keeper.do(machine.id, "resume")
+    assert (await workshop.call(of, "shell", command="echo on")).output == "on\n"
+
+
+async def test_a_machine_is_saved_only_if_something_was_done_in_it(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    machines = workshop.parts.machines
+    assert machines is not None
+    await machines.save(of)  # there is none
+    machine = await workshop.machine(of)
+
+    async def checkpoints() -> int:
+        return (await workshop.machines.records.machines.get(machine.id)).checkpoints_made
+
+    await machines.save(of)
+    assert await checkpoints() == 0
+    await workshop.call(of, "write_file", path="a", content="x")
+    await machines.save(of)
+    await machines.save(of)
+    assert await checkpoints() == 1
+
+
+def bundle(folder: Path) -> bytes:
+    """A small repository with one commit on a branch."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(folder)]
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    (folder / "README").write_text("Hello\n")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "First"], check=True)
+    subprocess.run([*git, "bundle", "create", "-q", str(folder / "it.bundle"), "HEAD", "main"], check=True)
+    return (folder / "it.bundle").read_bytes()
+
+
+async def test_the_repository_of_a_conversation_is_checked_out_once(workshop: Workshop, tmp_path: Path) -> None:
+    (tmp_path / "repo").mkdir()
+    blob = await workshop.conversations.blobs.put(bundle(tmp_path / "repo"))
+    of = await workshop.converse({"repo": {"blob": blob, "ref": "main"}})
+    found = await workshop.call(
+        of, "shell", command="git status --short --branch; git log --oneline | wc -l; cat README"
+    )
+    assert found.output == "## main\n1\nHello\n"
+    assert "bundle" not in await workshop.exec(of, "rm README; ls -A /tmp; git remote")
+    workshop.forget()
+    assert (await workshop.call(of, "list_files")).output == ".git/\n"
+
+
+async def test_a_repository_that_cannot_be_had_is_told_once_and_the_machine_goes_on(workshop: Workshop) -> None:
+    of = await workshop.converse({"repo": {"url": "https://example.org/nothing.git"}})
+    for _ in range(2):  # as long as no call of the model's has told it
+        failed = await workshop.call(of, "list_files")
+        assert failed.outcome == "failed"
+        assert "https://example.org/nothing.git" in failed.output
+        assert "egress" in failed.output
+        workshop.forget()
+    context = workshop.context(of)
+    step = await start_step(
+        workshop.conversations,
+        of,
+        turn=context.turn,
+        step=context.step,
+        attempt=1,
+        kind="tool",
+        name="list_files",
+        actor=context.operator.id,
+    )
+    await step.seal(ToolFinished(call="c", effect=context.effect_id, outcome="failed", output=failed.output))
+    assert (await workshop.call(of, "list_files")).output == "[The folder is empty.]"
+
+
+async def test_a_repository_that_nobody_could_mean_fails_the_call(workshop: Workshop) -> None:
+    of = await workshop.converse({"repo": {"url": "a", "blob": "b"}})
+    failed = await workshop.call(of, "list_files")
+    assert (failed.outcome, "either blob or url" in failed.output) == ("failed", True)
+    assert (await workshop.conversations.get(of)).machine is None

@@ -1,0 +1,194 @@
+"""The shell tool: commands typed into a terminal that people watch and take, each once."""
+
+import json
+
+import anyio
+import pytest
+
+from eventually import eventually
+from integration.loop.tools.workshop import AGENT, PERSON, Workshop
+from outlive.base import ConversationId, MachineId, TerminalId, new_effect_id
+from outlive.loop.tools import ToolResult
+from outlive.loop.tools.output import OUTPUT_LIMIT
+from outlive.loop.tools.terminals import terminal_id
+from outlive.machine.terminal.door import Close, Input, Take, Yield
+
+pytestmark = pytest.mark.anyio
+
+
+async def place(workshop: Workshop, of: ConversationId, n: int = 1) -> tuple[MachineId, int, TerminalId]:
+    """Where the agent types: machine, generation, terminal."""
+    machine = await workshop.machine(of)
+    record = await workshop.machines.records.machines.get(machine.id)
+    return record.id, record.generation, terminal_id(record.id, n)
+
+
+async def test_commands_share_one_shell_that_can_be_watched(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    first = await workshop.call(of, "shell", command="mkdir -p deep && cd deep && export NAME=ada; echo 'a\tb' >&2")
+    assert (first.outcome, first.exit_code, first.output) == ("finished", 0, "a\tb\n")
+    second = await workshop.call(of, "shell", command="pwd\necho $NAME; (exit 7)")
+    assert (second.outcome, second.exit_code) == ("finished", 7)
+    assert second.output == "/workspace/deep\nada\n[exit code 7]"
+    assert "".join(text for text, _ in workshop.said) == "a\tb\n/workspace/deep\nada\n"
+    machine, generation, terminal = await place(workshop, of)
+    view = await workshop.doors.view(machine, generation, terminal)
+    assert view.terminal.lease is not None
+    assert view.terminal.lease.operator == AGENT.id
+    quiet = await workshop.call(of, "shell", command="echo $PAGER-$GIT_PAGER")
+    assert quiet.output == "cat-cat\n"
+
+
+async def test_a_command_runs_once_however_often_its_step_is_run(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    effect, again = new_effect_id(), new_effect_id()
+    command = "echo x >>times; cat times"
+    results = [await workshop.call(of, "shell", effect, command=command)]
+    workshop.forget()
+    results.append(await workshop.call(of, "shell", effect, command=command))
+    assert results[0] == results[1] == ToolResult("finished", "x\n", 0)
+
+    # A worker that dies in the middle of it; the one after it finds the command, and does not start it.
+    command = "echo y >>times; until [ -e go ]; do sleep 0.05; done; echo gone"
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: workshop.call(of, "shell", again, command=command))
+        await eventually(lambda: _holds(workshop, of, "times", "x\ny\n"), within_s=30)
+        group.cancel_scope.cancel()
+    workshop.forget()
+    found: list[ToolResult] = []
+
+    async def follow() -> None:
+        found.append(await workshop.call(of, "shell", again, command=command))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(follow)
+        await workshop.exec(of, "touch go")
+    assert found == [ToolResult("finished", "gone\n", 0)]
+    assert await workshop.exec(of, "cat times") == "x\ny\n"
+
+
+async def _holds(workshop: Workshop, of: ConversationId, path: str, content: str) -> bool:
+    if (await workshop.conversations.get(of)).machine is None:
+        return False
+    return await workshop.exec(of, f"cat {path}") == content
+
+
+async def test_what_a_person_holds_is_not_typed_into(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    await workshop.call(of, "shell", command="true")
+    machine, generation, terminal = await place(workshop, of)
+    await workshop.doors.act(machine, generation, terminal, PERSON, Take())
+    refused = await workshop.call(of, "shell", command="touch typed")
+    assert refused.outcome == "rejected"
+    assert "'ada' has held the terminal since 20" in refused.output
+    assert await workshop.exec(of, "ls") == ""
+    await workshop.doors.act(machine, generation, terminal, PERSON, Yield())
+    assert (await workshop.call(of, "shell", command="ls")).output == ""
+
+
+async def test_an_agent_moves_on_from_a_terminal_that_is_busy_or_has_ended(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    await workshop.call(of, "shell", command="MINE=1")
+    machine, generation, terminal = await place(workshop, of)
+    await workshop.doors.act(machine, generation, terminal, PERSON, Take())
+    await workshop.doors.act(machine, generation, terminal, PERSON, Input(data=b"sleep 600\r"))
+    await workshop.doors.act(machine, generation, terminal, PERSON, Yield())
+
+    async def runs() -> bool:
+        return "sleep 600" in await workshop.exec(of, "cat /proc/*/cmdline | tr '\\0' ' '")
+
+    await eventually(runs, within_s=30)
+    moved = await workshop.call(of, "shell", command="echo [$MINE]")
+    assert moved.output.startswith("[]\n[This ran in another terminal")
+    assert "sleep 600" in moved.output
+    await workshop.doors.act(machine, generation, terminal, PERSON, Close())
+    await workshop.doors.act(machine, generation, terminal_id(machine, 2), PERSON, Close())
+    fresh = await workshop.call(of, "shell", command="echo new")
+    assert fresh.output == "new\n[This is a new terminal: the one before has ended.]"
+
+
+async def test_a_command_that_takes_too_long_is_stopped_and_said(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    late = await workshop.call(of, "shell", command="echo before; sleep 600", timeout_s=2)
+    assert late.outcome == "failed"
+    assert late.output.startswith("before\n")
+    assert "longer than its timeout" in late.output
+    assert (await workshop.call(of, "shell", command="echo after")).output == "after\n"
+
+
+async def test_long_output_is_shown_in_part_and_kept_whole(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    long = await workshop.call(of, "shell", command="seq 1 100000")
+    assert len(long.output) < OUTPUT_LIMIT + 200
+    assert long.output.startswith("1\n2\n")
+    assert long.output.endswith("\n99999\n100000\n")
+    assert long.blob is not None
+    assert (await workshop.conversations.blobs.get(long.blob)).split() == [b"%d" % n for n in range(1, 100_001)]
+    assert sum(len(text) for text, _ in workshop.said) < 300_000
+
+
+async def test_what_runs_in_the_background_outlives_the_call(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    effect = new_effect_id()
+    command = "echo started >>log; exec sleep 600"
+    started = await workshop.call(of, "shell", effect, command=command, background=True)
+    assert (started.outcome, started.output) == ("finished", f"Started in the background, as effect {effect}.")
+    assert await workshop.call(of, "shell", effect, command=command, background=True) == started
+    await eventually(lambda: _holds(workshop, of, "log", "started\n"), within_s=30)
+    machine = await workshop.machine(of)
+    effects = await machine.records.effects.list(machine.id, after=0, limit=10)
+    assert [each.state for each in effects if each.id == effect] == ["started"]
+
+
+async def test_an_interrupt_ends_what_runs_even_if_it_does_not_listen(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    effect = new_effect_id()
+    command = "trap '' INT; touch begun; while true; do sleep 1; done"
+    arguments = {"command": f"bash -c {json.dumps(command)}"}
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: workshop.call(of, "shell", effect, **arguments))
+        await eventually(lambda: _holds(workshop, of, "begun", ""), within_s=30)
+        group.cancel_scope.cancel()
+    await workshop.interrupt(of, "shell", effect, **arguments)
+    machine = await workshop.machine(of)
+
+    async def is_over() -> bool:
+        found = await machine.find(effect)
+        return found is not None and found.is_over
+
+    await eventually(is_over, within_s=30)
+    assert (await workshop.call(of, "shell", command="echo free")).output == "free\n"
+
+
+async def test_a_lost_command_is_told_as_unknown_and_never_run_again(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    machine, generation, _ = await place(workshop, of)
+    effect, command = new_effect_id(), "echo x >>times; sleep 600"
+    results: list[ToolResult] = []
+
+    async def run() -> None:
+        results.append(await workshop.call(of, "shell", effect, command=command))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        await eventually(lambda: _holds(workshop, of, "times", "x\n"), within_s=30)
+        await workshop.node.adoption.lose(workshop.node.residents.get(machine, generation), "its sandbox ended")
+    assert [result.outcome for result in results] == ["lost"]
+    assert "unknown" in results[0].output
+    workshop.forget()
+    assert (await workshop.call(of, "shell", effect, command=command)).outcome == "lost"
+    assert await workshop.exec(of, "cat times") == "x\n"
+    fresh = await workshop.call(of, "shell", command="cat times")
+    assert fresh.output == "x\n[This is a new terminal: the one before has ended.]"
+    workshop.forget()
+    await workshop.machine(of)
+    said = [(event.type, event.data.get("what")) for event in await workshop.events(of)]
+    assert said == [
+        ("conversation.created", None),
+        ("machine.attached", None),
+        ("machine.lost", None),
+        ("turn.recovered", "machine_lost"),
+        ("machine.woken", None),
+        ("machine.rebooted", None),
+        ("turn.recovered", "machine_rebooted"),
+    ]
