@@ -100,6 +100,7 @@ def _terminal(url: str) -> str:
     return _opened[url]
 
 
+@pytest.mark.timeout(300)  # a few seconds for each of many operations
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
 def test_the_server_does_what_the_document_says(document: Any, url: str, mode: GenerationMode) -> None:
     operations = [result.ok() for result in document.get_all_operations()]
