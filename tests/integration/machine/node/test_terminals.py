@@ -9,7 +9,7 @@ import pytest
 from eventually import eventually
 from integration.machine.node.watching import ANN, BOT, SHELL, Watcher, act, open_terminal, recorded
 from machine_rooms import open_machine_room
-from outlive.base import ConflictError, DeniedError, NotFoundError, new_machine_id, new_terminal_id
+from outlive.base import ConflictError, DeniedError, NotFoundError, OutliveError, new_machine_id, new_terminal_id
 from outlive.machine.node.terminal_door import NodeTerminalDoor
 from outlive.machine.terminal.door import Close, OpenTerminal, Signal
 
@@ -205,3 +205,34 @@ async def test_a_terminal_is_opened_once_resized_by_who_holds_it_and_closed_for_
         assert shown.stdout == "0\n", shown
         with pytest.raises(NotFoundError):
             await door.view(machine.id, machine.generation, new_terminal_id())
+
+
+async def test_without_the_object_store_a_terminal_goes_on_its_machine_stays_awake_and_nothing_is_missing_after(
+    tmp_path: Path,
+) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        terminal = await open_terminal(node, machine)
+        door, watcher = NodeTerminalDoor(node), Watcher()
+        store, aside = tmp_path / "objects", tmp_path / "aside"
+        await door.flush(machine.id, machine.generation, terminal)
+        store.rename(aside)
+        store.touch()  # no folder can be made here
+        async with watcher.at(node, machine, terminal, ANN, "type"):
+            await watcher.send(b"seq 1 20000\n")
+            await watcher.until_seen(b"20000\r\n")
+            with pytest.raises(OutliveError):
+                await door.flush(machine.id, machine.generation, terminal)
+            with pytest.raises(OutliveError):
+                await node.saving.hibernate(node.residents.get(machine.id, machine.generation))
+            await watcher.send(b"echo still-he''re\n")
+            await watcher.until_seen(b"still-here\r\n")
+            store.unlink()
+            aside.rename(store)
+            await door.flush(machine.id, machine.generation, terminal)
+            hibernated = await room.keeper.do(machine.id, "hibernate")
+            assert hibernated.state == "hibernated", room.settler.failed
+            await eventually(lambda: watcher.is_over, 30)
+        assert watcher.said("gap") == []
+        stored = await recorded(room, node, terminal)
+        assert stored.startswith(watcher.seen)
