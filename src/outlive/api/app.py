@@ -24,6 +24,7 @@ from outlive.api.metrics import CountRequests
 from outlive.api.openapi import describe
 from outlive.api.parts import ApiParts, ApiState
 from outlive.api.routes import (
+    agents,
     artifacts,
     blobs,
     conversations,
@@ -49,6 +50,7 @@ _ROUTES = (
     events,
     blobs,
     artifacts,
+    agents,
     environments,
     machines,
     machine_exec,

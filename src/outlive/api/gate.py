@@ -36,6 +36,7 @@ from outlive.base import (
 from outlive.governance import Principals
 
 BODY_LIMIT = 16 * 1024 * 1024
+BLOB_PATH = "/v1/blobs"  # takes bytes as they are, not JSON: there a body may be as large as what is read
 READ_LIMIT = 64 * 1024 * 1024  # of a body that is too large, this much is read before it is answered
 BUFFERED_LIMIT = 256 * 1024 * 1024  # of all bodies at once
 PUBLIC = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
@@ -80,7 +81,9 @@ class Gate:
                 check_rights(principal, scope["method"], scope["path"], is_upgrade="upgrade" in headers)
                 scope["outlive.principal"] = principal
             if scope["method"] in _WITH_BODY and not _STREAMED.match(scope["path"]):
-                scope["outlive.body"] = await self._read(receive, room)
+                scope["outlive.body"] = await self._read(
+                    receive, room, READ_LIMIT if scope["path"] == BLOB_PATH else BODY_LIMIT
+                )
         except _TooSlowError as error:
             # Nothing comes any more: there is nobody to keep the connection for.
             return to_response(to_answer(error), ("connection", "close"))
@@ -117,7 +120,7 @@ class Gate:
             if origin.lower() not in (f"http://{host}", f"https://{host}"):
                 raise DeniedError("request.foreign_origin", "Pages of another origin may not use this server.")
 
-    async def _read(self, receive: Receive, room: "_Room") -> bytes:
+    async def _read(self, receive: Receive, room: "_Room", limit: int) -> bytes:
         # An answer that comes while the body is still being sent reaches its sender only if the connection stays open:
         # closing it with bytes unread resets it. So the server below us reads the rest and throws it away.
         deadline = anyio.current_time() + self._parts.body_deadline_s
@@ -130,8 +133,8 @@ class Gate:
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size > READ_LIMIT:
-                raise _too_large()
-            if size > BODY_LIMIT:
+                raise _too_large(limit)
+            if size > limit:
                 chunks.clear()
                 room.give_back()
             else:
@@ -139,8 +142,8 @@ class Gate:
                 chunks.append(chunk)
             if not message.get("more_body", False):
                 break
-        if size > BODY_LIMIT:
-            raise _too_large(size=size)
+        if size > limit:
+            raise _too_large(limit, size=size)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def _receive(self, receive: Receive, deadline: float) -> Message:
@@ -176,9 +179,9 @@ class _TooSlowError(DeadlineError):
     """It is the sender who was late, not a part of ours."""
 
 
-def _too_large(**facts: int) -> ExhaustedError:
-    detail = f"A body may have {BODY_LIMIT // 1024 // 1024} MiB; send less, or in pieces."
-    return ExhaustedError("request.too_large", detail, limit=BODY_LIMIT, **facts)
+def _too_large(limit: int, **facts: int) -> ExhaustedError:
+    detail = f"A body may have {limit // 1024 // 1024} MiB; send less, or in pieces."
+    return ExhaustedError("request.too_large", detail, limit=limit, **facts)
 
 
 async def is_still_known(scope: Scope, principals: Principals) -> bool:

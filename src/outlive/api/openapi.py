@@ -7,6 +7,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from outlive.api.agent_shapes import NewAgent
 from outlive.api.environment_shapes import NewEnvironment
 from outlive.api.errors import PROBLEM_TYPE
 from outlive.api.gate import PUBLIC
@@ -16,6 +17,7 @@ from outlive.api.shapes import NewConversation, NewFork, NewMessage, Problem
 from outlive.api.terminal_shapes import NewGrant, NewInput, NewRun, NewSize, NewTerminal, NewTerminalSignal
 
 _OURS: tuple[type[BaseModel], ...] = (
+    NewAgent,
     NewConversation,
     NewEnvironment,
     NewExec,

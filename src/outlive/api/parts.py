@@ -13,6 +13,8 @@ from outlive.base import Clock, UnavailableError
 from outlive.conversation.artifacts import Artifacts
 from outlive.conversation.conversations import Conversations
 from outlive.governance import Idempotency, Principal, Principals
+from outlive.loop.agents import AgentRegistry
+from outlive.loop.client import LoopClient
 from outlive.machine.caller import MachineCaller
 from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
@@ -70,6 +72,10 @@ class ApiParts:
     """Set when the process is about to end: streams end, so that their clients go elsewhere."""
     machines: MachineParts | None = None
     """None: this API has no machines."""
+    agents: AgentRegistry | None = None
+    """None: nobody answers here, and any name of an agent is taken."""
+    loop: LoopClient | None = None
+    """None: nothing answers here; messages are only recorded."""
     followers_limit: int = FOLLOWERS_LIMIT
     stall_s: float = 60.0
     """How long a follower may take nothing of what waits for it, before its stream ends."""
@@ -96,6 +102,14 @@ def state_of(request: Request) -> ApiState:
 
 def parts_of(request: Request) -> ApiParts:
     return state_of(request).parts
+
+
+def agents_of(request: Request) -> AgentRegistry:
+    """The agents, or a refusal that says that there are none."""
+    agents = parts_of(request).agents
+    if agents is None:
+        raise UnavailableError("agents.off", "This server has no agents: it was set up without.")
+    return agents
 
 
 def machines_of(request: Request) -> MachineParts:

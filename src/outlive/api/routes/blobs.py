@@ -3,14 +3,18 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlive.api.openapi import problems
+from outlive.api.body import raw_body
+from outlive.api.once import json_answer, run_once
+from outlive.api.openapi import IDEMPOTENCY_KEY, problems
 from outlive.api.parts import parts_of
 from outlive.api.shapes import NoQuery
-from outlive.base import NotFoundError
+from outlive.base import NotFoundError, OperationId
 from outlive.conversation.blobs import is_blob_name
+from outlive.governance import Answer
 
 router = APIRouter(prefix="/v1")
 
@@ -19,6 +23,30 @@ _SAFE = {
     "content-security-policy": "default-src 'none'; sandbox",
     "cache-control": "private, max-age=31536000, immutable",  # the name is the hash of the bytes
 }
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+class BlobShown(BaseModel):
+    blob: str
+    size: int
+
+
+@router.post(
+    "/blobs",
+    status_code=201,
+    response_model=BlobShown,
+    responses=problems(408, 409, 413),
+    openapi_extra={"requestBody": {"required": True, "content": _BYTES}, "parameters": [IDEMPOTENCY_KEY]},
+)
+async def put_blob(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
+    """Store bytes, up to 64 MiB. Their name is made of them: the same bytes are stored once, whoever stores them."""
+    content = raw_body(request)
+
+    async def act(_: OperationId) -> Answer:
+        name = await parts_of(request).conversations.blobs.put(content)
+        return json_answer(201, {"blob": name, "size": len(content)}, ("location", f"/v1/blobs/{name}"))
+
+    return await run_once(request, act)
 
 
 @router.get(
@@ -28,7 +56,7 @@ _SAFE = {
     | {
         200: {
             "description": "The bytes",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "content": _BYTES,
         }
     },
 )

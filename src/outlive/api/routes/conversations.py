@@ -10,6 +10,7 @@ from outlive.api.errors import to_response
 from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
 from outlive.api.parts import parts_of, principal_of
+from outlive.api.routes.agents import agent_name
 from outlive.api.shapes import (
     ArchiveQuery,
     ConversationPage,
@@ -65,6 +66,8 @@ async def create_conversation(request: Request, _: Annotated[NoQuery, Query()]) 
 
 @router.post(
     "/conversations/{conversation}/fork",
+        if body.agent is not None and (agents := parts_of(request).agents) is not None:
+            await agents.get(agent_name(body.agent))
     status_code=201,
     response_model=ConversationShown,
     responses=problems(404, 408, 409, 413, 415),
