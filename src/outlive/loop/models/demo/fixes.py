@@ -196,8 +196,8 @@ def _other_number(file: _File, node: ast.Constant, value: int) -> Iterator[_Chan
 
 
 def edit_between(before: str, after: str) -> tuple[str, str]:
-    """What to replace in `before`, and by what, to get `after`: the lines that differ, and so many above them as make it
-    the only place."""
+    """What to replace in `before`, and by what, to get `after`: the lines that differ, and so many above them that it
+    is the only place."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     first = 0
     while first < min(len(old), len(new)) and old[first] == new[first]:
