@@ -107,6 +107,10 @@ class NewFork(_Sent):
     model: Name | None = None
 
 
+class NewInterrupt(_Sent):
+    reason: Annotated[str | None, Field(max_length=1000, description="Said in the log, and to the agent.")] = None
+
+
 class AttachedData(_Sent):
     name: FileName
     media_type: MediaType

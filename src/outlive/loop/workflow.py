@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, VersioningBehavior
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from outlive.base import ConversationId, TurnId
@@ -45,7 +45,7 @@ _TOOL_WITHIN = timedelta(hours=24)  # a command has a timeout of its own
 _HEARTBEAT = timedelta(seconds=5)
 
 
-@workflow.defn(name=TURN, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+@workflow.defn(name=TURN)
 class Turn:
     @workflow.init
     def __init__(self, task: TurnTask) -> None:

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,8 +38,9 @@ from outlive.processes.listen import (
 )
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.record import is_locked
-from outlive.wiring.api_machines import open_machine_parts
+from outlive.wiring.api_machines import LateTemporal, open_machine_parts
 from outlive.wiring.build import Parts, keep_broker, open_parts
+from outlive.wiring.loop_client import make_loop_client
 from outlive.wiring.settings import Settings, prepare_home
 
 GRACE_S = 5  # for requests that are under way when the end comes
@@ -108,9 +110,11 @@ async def _serve(
     async with anyio.create_task_group() as background:
         if settings.has_local_feed:
             await background.start(keep_broker, settings)
-        async with open_parts(settings) as parts, open_machine_parts(settings, parts) as machines:
+        temporal = LateTemporal(settings)
+        async with open_parts(settings) as parts, open_machine_parts(settings, parts, temporal) as machines:
             await parts.principals.ensure_owner(endpoint.token)
-            app = create_app(_api_parts(settings, parts, machines, serving.closing, followers_limit))
+            made = _api_parts(settings, parts, machines, serving.closing, followers_limit)
+            app = create_app(replace(made, loop=make_loop_client(temporal.connected)))
             serving.server = _Server(_config(settings, app))
             _log.info("serving", extra={"url": endpoint.url, "home": str(settings.home)})
             await serving.server.serve([listener])

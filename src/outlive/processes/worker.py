@@ -1,4 +1,4 @@
-"""The worker process: from settings to a Temporal worker, and in reverse at the end.
+"""The worker process: from settings to Temporal workers (of machines and of turns), and in reverse at the end.
 
 It is ready when a workflow and an activity went through it from end to end. At the end: no new tasks, activities get
 `worker.grace_s`, then they are cancelled and tried again elsewhere. Keeps no state: killed anywhere, another goes on.
@@ -7,6 +7,7 @@ It is ready when a workflow and an activity went through it from end to end. At 
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import anyio
@@ -14,6 +15,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from outlive.base import SystemClock
+from outlive.loop.queues import LOOP
+from outlive.loop.tools import ToolParts
+from outlive.loop.workflow import Turn
 from outlive.machine.activities import RecordActivities
 from outlive.machine.build_activities import BuildActivities
 from outlive.machine.build_workflow import BuildEnvironment
@@ -24,12 +28,17 @@ from outlive.machine.sweeper import Sweeper
 from outlive.machine.workflow import SettleMachine
 from outlive.processes.ending import open_ending
 from outlive.processes.logs import log_to_stderr
+from outlive.processes.machines import look_for_machines
 from outlive.processes.ready import tell_ready
-from outlive.wiring.build import open_object_store, open_stores
+from outlive.wiring.build import open_object_store, open_parts
+from outlive.wiring.loop import make_agents, open_loop_parts
 from outlive.wiring.machines import make_settler, open_environment_parts
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import Settings, prepare_home
 from outlive.wiring.temporal import connect_temporal, make_worker
+from outlive.wiring.tools import open_tool_parts
+
+_LOOP_BEAT_S = 0.3  # how late a turn hears that somebody stops it, at most
 
 _log = logging.getLogger(__name__)
 
@@ -62,39 +71,53 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
     client = await connect_temporal(settings)
     margin_s = settings.node.margin_s
     async with (
-        open_stores(settings, clock) as stores,
-        open_environment_parts(settings, stores, client, clock) as environments,
+        open_parts(settings, clock) as parts,
+        open_environment_parts(settings, parts, client, clock) as environments,
+        open_tool_parts(settings, parts, client) as tools,
+        open_loop_parts(settings, parts, _without_absent(settings, tools), make_agents(parts), client) as loop,
         anyio.create_task_group() as group,
     ):
-        records = RecordActivities(stores.machines, stores.nodes, stores.checkpoints, clock, margin_s=margin_s)
+        records = RecordActivities(parts.machines, parts.nodes, parts.checkpoints, clock, margin_s=margin_s)
         settler = make_settler(client)
-        reconciler = Reconciler(stores.machines, stores.checkpoints, stores.nodes, settler, clock, margin_s=margin_s)
-        sweeper = Sweeper(stores.checkpoints, CheckpointStore(await open_object_store(settings)), clock)
-        group.start_soon(reconciler.run)
-        group.start_soon(sweeper.run)
-        group.start_soon(environments.pool.run)
+        reconciler = Reconciler(parts.machines, parts.checkpoints, parts.nodes, settler, clock, margin_s=margin_s)
+        sweeper = Sweeper(parts.checkpoints, CheckpointStore(await open_object_store(settings)), clock)
+        for background in (reconciler, sweeper, environments.pool, loop.sweeper, loop.saver):
+            group.start_soon(background.run)
         builds = BuildActivities(environments.building)
         duties = Duties((SettleMachine, BuildEnvironment), (*records.all, *builds.all))
-        await _work(settings, client, duties, ready_fd)
+        await _work(settings, client, duties, Duties((Turn,), loop.activities), ready_fd)
 
 
-async def _work(settings: Settings, client: Client, duties: Duties, ready_fd: int | None) -> None:
-    worker = make_worker(
-        client,
-        MACHINES,
-        settings,
-        workflows=[Ping, *duties.workflows],
-        activities=[pong, *duties.activities],
+def _without_absent(settings: Settings, tools: ToolParts) -> ToolParts:
+    """A stack that is all on this host has machines if this host has. Else some other host may have them."""
+    if settings.temporal.is_embedded and not look_for_machines(settings).is_on:
+        return replace(tools, machines=None)
+    return tools
+
+
+async def _work(settings: Settings, client: Client, duties: Duties, turns: Duties, ready_fd: int | None) -> None:
+    """Two queues: what a machine waits for is not held up by turns, nor the other way round."""
+    workers = (
+        make_worker(
+            client, MACHINES, settings, workflows=[Ping, *duties.workflows], activities=[pong, *duties.activities]
+        ),
+        make_worker(
+            client, LOOP, settings, workflows=turns.workflows, activities=turns.activities, beat_s=_LOOP_BEAT_S
+        ),
     )
     async with anyio.create_task_group() as group:
-        group.start_soon(run_until_shut, worker)
+        for worker in workers:
+            group.start_soon(run_until_shut, worker)
         try:
             took_ms = await ping(client)
-            _log.info("working", extra={"task_queue": MACHINES, "ping_ms": round(took_ms, 1)})
+            _log.info("working", extra={"task_queues": [MACHINES, LOOP], "ping_ms": round(took_ms, 1)})
             tell_ready(ready_fd)
             await anyio.sleep_forever()
         finally:
-            await shut(worker, settings.worker.grace_s)
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as ending:
+                    for worker in workers:
+                        ending.start_soon(shut, worker, settings.worker.grace_s)
 
 
 async def run_until_shut(worker: Worker) -> None:

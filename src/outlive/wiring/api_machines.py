@@ -37,12 +37,12 @@ class LateTemporal:
         self._connecting = anyio.Lock()
 
     async def settle(self, machine: MachineId) -> None:
-        await make_settler(await self._connected()).settle(machine)
+        await make_settler(await self.connected()).settle(machine)
 
     async def build(self, digest: str, tries: int) -> None:
-        await make_builder(await self._connected()).build(digest, tries)
+        await make_builder(await self.connected()).build(digest, tries)
 
-    async def _connected(self) -> Client:
+    async def connected(self) -> Client:
         async with self._connecting:
             if self._client is None:
                 self._client = await connect_temporal(self._settings, _CONNECT_WITHIN_S)
@@ -64,10 +64,9 @@ class LateScreens:
 
 
 @asynccontextmanager
-async def open_machine_parts(settings: Settings, parts: Parts) -> AsyncIterator[MachineParts]:
+async def open_machine_parts(settings: Settings, parts: Parts, temporal: LateTemporal) -> AsyncIterator[MachineParts]:
     objects = await open_object_store(settings)
     records = machine_records(parts)
-    temporal = LateTemporal(settings)
     keeper = MachineKeeper(parts.machines, temporal, parts.clock)
     async with open_node_door(settings, parts.machines, parts.nodes, parts.clock) as door:
         yield MachineParts(

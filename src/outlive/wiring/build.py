@@ -56,6 +56,7 @@ class Parts(NamedTuple):
     """What an API is made of. All of it ends with the context that it came from."""
 
     conversations: Conversations
+    catalog: Catalog
     artifacts: Artifacts
     principals: Principals
     idempotency: Idempotency
@@ -84,6 +85,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
         feed = await stack.enter_async_context(_open_feed(settings, stores.log))
         yield Parts(
             conversations=Conversations(stores.log, stores.catalog, ObjectBlobs(objects), feed, clock),
+            catalog=stores.catalog,
             artifacts=ObjectArtifacts(objects),
             principals=CachedPrincipals(stores.principals, clock),
             idempotency=await stack.enter_async_context(open_idempotency(stores.keys)),

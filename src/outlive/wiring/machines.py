@@ -20,7 +20,7 @@ from outlive.machine.keeper import MachineKeeper, Settler
 from outlive.machine.pool import WarmPool
 from outlive.machine.records import MachineRecords, Nodes
 from outlive.machine.terminal.door import TerminalDoor
-from outlive.wiring.build import Stores, machine_records, open_object_store
+from outlive.wiring.build import Parts, Stores, machine_records, open_object_store
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings
 
@@ -60,7 +60,7 @@ class EnvironmentParts(NamedTuple):
 
 @asynccontextmanager
 async def open_environment_parts(
-    settings: Settings, stores: Stores, client: Client, clock: Clock
+    settings: Settings, stores: Stores | Parts, client: Client, clock: Clock
 ) -> AsyncIterator[EnvironmentParts]:
     records = machine_records(stores)
     settler = make_settler(client)

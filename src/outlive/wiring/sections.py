@@ -143,6 +143,18 @@ class WorkerSettings(_Section):
     grace_s: float = Field(5.0, ge=0, le=8, description="Seconds that activities have to end in when a worker stops.")
 
 
+class LoopSettings(_Section):
+    steps: int = Field(200, ge=1, le=10_000, description="Steps of one turn, after which it ends as failed.")
+    tools_at_once: int = Field(8, ge=1, le=100, description="Independent tool calls of one answer that run at once.")
+    context_tokens: int = Field(
+        150_000, ge=2_000, description="Tokens (estimated) of a conversation that a model is told; older parts go."
+    )
+    answer_tokens: int = Field(16_384, ge=16, description="Tokens of one answer.")
+    result_bytes: int = Field(32_768, ge=1_000, description="Bytes of one tool result that a model is told.")
+    stall_s: float = Field(60.0, gt=0, description="Seconds that a provider may be silent in the middle of an answer.")
+    sweep_s: float = Field(15.0, gt=0, description="Seconds between two looks for turns that run nowhere.")
+
+
 def _printable(token: SecretStr) -> SecretStr:
     text = token.get_secret_value()
     if not (text.isascii() and text.isprintable()) or " " in text:

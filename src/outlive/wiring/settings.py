@@ -28,6 +28,7 @@ from outlive.wiring.sections import (
     ApiSettings,
     DatabaseSettings,
     FeedSettings,
+    LoopSettings,
     MachineSettings,
     NodeSettings,
     ObjectSettings,
@@ -110,6 +111,7 @@ class Settings(Places, BaseSettings):
     supervisor: SupervisorSettings = SupervisorSettings()
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
+    loop: LoopSettings = LoopSettings()
     node: NodeSettings = NodeSettings()
     machines: MachineSettings = MachineSettings()
 

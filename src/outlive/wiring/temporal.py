@@ -27,6 +27,7 @@ from outlive.wiring.sections import TemporalSettings
 from outlive.wiring.settings import Places, Settings
 
 _STICKY_S = 2.0  # that a task waits for the worker that has its workflow in memory: how long a killed worker is missed
+_BEAT_S = 2.0
 _TRY_WITHIN_S = 5.0
 _RETRY_EVERY_S = 0.05
 
@@ -101,10 +102,12 @@ def make_worker(
     workflows: Sequence[type] = (),
     activities: Sequence[Callable[..., Any]] = (),
     asks_once: bool = False,
+    beat_s: float = _BEAT_S,
 ) -> Worker:
     """A worker of one queue, with the options of the house. Whoever runs it owns it: `run`, then `shutdown`.
     `asks_once`: for one activity at a time, where others ask too. What was given to a process that does not run any
-    more is missed only after its heartbeat, and each question that it has open swallows one."""
+    more is missed only after its heartbeat, and each question that it has open swallows one. `beat_s`: between two
+    heartbeats of an activity, at most; with them it hears that it is cancelled."""
     given = settings.worker
     return Worker(
         client,
@@ -119,8 +122,8 @@ def make_worker(
         activity_task_poller_behavior=(PollerBehaviorSimpleMaximum(1) if asks_once else PollerBehaviorAutoscaling()),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=_STICKY_S),
         # A heartbeat that is late by the default of 30 s is no sign of life.
-        max_heartbeat_throttle_interval=timedelta(seconds=2),
-        default_heartbeat_throttle_interval=timedelta(seconds=1),
+        max_heartbeat_throttle_interval=timedelta(seconds=beat_s),
+        default_heartbeat_throttle_interval=timedelta(seconds=min(beat_s, 1.0)),
         graceful_shutdown_timeout=timedelta(seconds=given.grace_s),
     )
 

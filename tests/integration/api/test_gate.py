@@ -23,6 +23,7 @@ PROTECTED = [
     ("GET", f"{CONVERSATION}/stream"),
     ("GET", f"{CONVERSATION}/transcript"),
     ("POST", f"{CONVERSATION}/fork"),
+    ("POST", f"{CONVERSATION}/interrupt"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
     ("GET", f"{CONVERSATION}/artifacts"),
     ("GET", "/v1/no/such/route"),

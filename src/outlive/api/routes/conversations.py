@@ -1,4 +1,4 @@
-"""Conversations: create, list, get, archive, fork."""
+"""Conversations: create, list, get, archive, fork, interrupt."""
 
 from typing import Annotated, Any
 
@@ -18,10 +18,21 @@ from outlive.api.shapes import (
     ListQuery,
     NewConversation,
     NewFork,
+    NewInterrupt,
     NoQuery,
     conversation_json,
 )
-from outlive.base import ConversationId, InvalidError, NotFoundError, OperationId, derive, is_id
+from outlive.base import (
+    ConflictError,
+    ConversationId,
+    InvalidError,
+    NotFoundError,
+    OperationId,
+    TurnId,
+    UnavailableError,
+    derive,
+    is_id,
+)
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.log import Conversation
 from outlive.governance import Answer
@@ -55,6 +66,8 @@ async def create_conversation(request: Request, _: Annotated[NoQuery, Query()]) 
 
     async def act(operation: OperationId) -> Answer:
         given = body.model_dump(exclude_unset=True, exclude={"parent"})
+        if body.agent is not None and (agents := parts_of(request).agents) is not None:
+            await agents.get(agent_name(body.agent))
         conversations, actor = parts_of(request).conversations, principal_of(request).id
         if body.parent is None:
             return _created(await conversations.create(operation, actor=actor, **given))
@@ -66,8 +79,6 @@ async def create_conversation(request: Request, _: Annotated[NoQuery, Query()]) 
 
 @router.post(
     "/conversations/{conversation}/fork",
-        if body.agent is not None and (agents := parts_of(request).agents) is not None:
-            await agents.get(agent_name(body.agent))
     status_code=201,
     response_model=ConversationShown,
     responses=problems(404, 408, 409, 413, 415),
@@ -142,6 +153,39 @@ async def get_conversation(request: Request, conversation: IdInPath, _: Annotate
 async def archive_conversation(
     request: Request, conversation: IdInPath, query: Annotated[ArchiveQuery, Query()]
 ) -> Response:
-    """Archive: hidden, readable, no new messages."""
-    await parts_of(request).conversations.archive(conversation_id(conversation), actor=principal_of(request).id)
+    """Archive: hidden, readable, no new messages. A turn that is open goes on to its end; with `interrupt` it is
+    stopped first."""
+    id, parts = conversation_id(conversation), parts_of(request)
+    if query.interrupt and (turn := (await parts.conversations.get(id)).turn) is not None:
+        await _stop(request, id, turn, "the conversation was archived")
+    await parts.conversations.archive(id, actor=principal_of(request).id)
     return Response(status_code=204)
+
+
+@router.post(
+    "/conversations/{conversation}/interrupt",
+    response_model=ConversationShown,
+    responses=problems(404, 408, 409, 413, 415, 503, 504),
+    openapi_extra=takes(NewInterrupt, required=False),
+)
+async def interrupt_turn(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """Stop the turn that is open, at once. Answers when it has ended."""
+    id = conversation_id(conversation)
+    body = await read_body(request, NewInterrupt, may_be_empty=True)
+
+    async def act(operation: OperationId) -> Answer:
+        conversations = parts_of(request).conversations
+        turn = (await conversations.get(id)).turn
+        if turn is None:
+            raise ConflictError("turn.none_open", f"No turn is open in {id!r}: there is nothing to interrupt.")
+        await _stop(request, id, turn, body.reason)
+        return json_answer(200, conversation_json(await conversations.get(id)))
+
+    return await run_once(request, act)
+
+
+async def _stop(request: Request, conversation: ConversationId, turn: TurnId, reason: str | None) -> None:
+    loop = parts_of(request).loop
+    if loop is None:
+        raise UnavailableError("loop.off", "This server runs no turns, so it can stop none.")
+    await loop.interrupt(conversation, turn, by=principal_of(request).id, reason=reason)

@@ -1,5 +1,6 @@
-"""Messages to a conversation. A message is durable before it is answered."""
+"""Messages to a conversation. A message is durable before it is answered, and before the loop is told."""
 
+import logging
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -11,10 +12,13 @@ from outlive.api.openapi import problems, takes
 from outlive.api.parts import principal_of, state_of
 from outlive.api.routes.conversations import IdInPath, conversation_id
 from outlive.api.shapes import AttachedBlob, AttachedData, MessageShown, NewMessage, NoQuery
-from outlive.base import InvalidError, NotFoundError, OperationId
+from outlive.base import ConversationId, InvalidError, NotFoundError, OperationId, OutliveError
 from outlive.conversation.blobs import Blobs
 from outlive.conversation.events import Attachment
 from outlive.governance import Answer
+from outlive.loop.client import LoopClient
+
+_log = logging.getLogger(__name__)
 
 router = APIRouter(prefix="/v1")
 
@@ -27,7 +31,7 @@ router = APIRouter(prefix="/v1")
     openapi_extra=takes(NewMessage),
 )
 async def send_message(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
-    """Record a message. It joins the turn that is open, or opens one."""
+    """Record a message. It joins the turn that is open, or begins one."""
     to = conversation_id(conversation)
     body = await read_body(request, NewMessage)
     state = state_of(request)
@@ -44,9 +48,20 @@ async def send_message(request: Request, conversation: IdInPath, _: Annotated[No
             model=body.model,
         )
         state.metrics.messages.inc()
+        await submit(state.parts.loop, to)
         return json_answer(202, {"message_id": sent.message, "turn_id": sent.turn, "seq": sent.seq})
 
     return await run_once(request, act)
+
+
+async def submit(loop: LoopClient | None, conversation: ConversationId) -> None:
+    """Tell the loop of what is in the log. The message is durable: if nobody takes it now, the sweeper does later."""
+    if loop is None:
+        return
+    try:
+        await loop.submit(conversation)
+    except OutliveError as error:
+        _log.warning("the loop was not told: %s", error.message, extra={"conversation": conversation})
 
 
 async def _attach(blobs: Blobs, given: AttachedData | AttachedBlob) -> Attachment:

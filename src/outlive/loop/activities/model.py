@@ -20,7 +20,7 @@ from outlive.loop.activities.beating import Progress, run_beating
 from outlive.loop.activities.pictures import fetch_pictures
 from outlive.loop.activities.scribe import Scribe
 from outlive.loop.binding import Agents, Persona
-from outlive.loop.context import Bounds, build_context
+from outlive.loop.context import BOUNDS, Bounds, build_context
 from outlive.loop.failures import to_failure
 from outlive.loop.models import (
     Answer,
@@ -46,7 +46,7 @@ _SHORTER_TRIES = 3  # with half the context each, when the provider finds it too
 class ModelBounds:
     """`stall_s`: that a provider may be silent. `max_tokens`: of one answer."""
 
-    context: Bounds = Bounds()
+    context: Bounds = BOUNDS
     max_tokens: int = 16_384
     stall_s: float = 60.0
 

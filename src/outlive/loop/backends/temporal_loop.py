@@ -1,7 +1,7 @@
 """Turns as workflows of Temporal: one per conversation, its id is the conversation's."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import anyio
@@ -10,6 +10,7 @@ from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -84,21 +85,29 @@ class TemporalLoop:
                     rpc_timeout=timedelta(seconds=within_s),
                 )
                 if is_awaited:
-                    await update.result()
+                    await update.result(rpc_timeout=timedelta(seconds=within_s))
                 return
-            except (RPCError, WorkflowUpdateFailedError) as error:
+            except (RPCError, TemporalError) as error:
+                await _forget(start)
                 if not tries_left or not _is_ending(error):
                     raise
             await anyio.sleep(_RETRY_S)
+
+
+async def _forget(start: WithStartWorkflowOperation[object, None]) -> None:
+    """The SDK keeps what went wrong for whoever asks, and complains when nobody does."""
+    with suppress(RPCError, TemporalError):
+        await start.workflow_handle()
 
 
 @contextmanager
 def _bounded(within_s: float) -> Iterator[None]:
     """One of our errors for whatever goes wrong, in a bounded time."""
     try:
-        with anyio.fail_after(within_s):
+        # The SDK has the same deadline, and leaves fewer loose ends when it is the one that gives up.
+        with anyio.fail_after(within_s + 1.0):
             yield
-    except TimeoutError:
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
         raise DeadlineError("turn.slow", f"No worker took it within {within_s:g} s; it will be taken later.") from None
     except RPCError as error:
         raise UnavailableError("temporal.away", f"Temporal does not answer ({error.message}).") from error
@@ -106,8 +115,8 @@ def _bounded(within_s: float) -> Iterator[None]:
         raise UnavailableError("temporal.away", f"Temporal does not answer ({error}).") from error
 
 
-def _is_ending(error: RPCError | WorkflowUpdateFailedError) -> bool:
+def _is_ending(error: RPCError | TemporalError) -> bool:
     """Whether the run ended before it could take the update: the next try begins another."""
-    if isinstance(error, WorkflowUpdateFailedError):
-        return True
-    return error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION)
+    if isinstance(error, RPCError):
+        return error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION)
+    return isinstance(error, WorkflowUpdateFailedError)

@@ -1,0 +1,66 @@
+"""From settings to the loop: what a worker runs turns with."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import anyio
+from temporalio.client import Client
+
+from outlive.loop.activities import ModelActivities, ModelBounds, PlanActivities, ToolActivities
+from outlive.loop.activities.scribe import Scribe
+from outlive.loop.binding import Agents, OnlyCoder
+from outlive.loop.context import Bounds
+from outlive.loop.decide import Limits
+from outlive.loop.models.client import Patience
+from outlive.loop.models.registry import ModelRegistry
+from outlive.loop.saver import Saver
+from outlive.loop.sweeper import TurnSweeper
+from outlive.loop.tools import RUNS, ToolParts
+from outlive.loop.views import Views
+from outlive.wiring.build import Parts
+from outlive.wiring.loop_client import make_loop_client
+from outlive.wiring.settings import Settings
+
+
+class LoopParts(NamedTuple):
+    """What a worker does for turns. `sweeper` and `saver` are run by whoever owns them."""
+
+    activities: Sequence[Callable[..., Any]]
+    sweeper: TurnSweeper
+    saver: Saver
+
+
+def make_agents(parts: Parts) -> Agents:
+    return OnlyCoder(os.environ)
+
+
+@asynccontextmanager
+async def open_loop_parts(
+    settings: Settings, parts: Parts, tools: ToolParts, agents: Agents, client: Client
+) -> AsyncIterator[LoopParts]:
+    given = settings.loop
+    views = Views(parts.conversations, RUNS, Limits(steps=given.steps, at_once=given.tools_at_once))
+    scribe = Scribe(parts.conversations, views)
+    bounds = ModelBounds(Bounds(given.context_tokens, given.result_bytes), given.answer_tokens, given.stall_s)
+    models = ModelRegistry(patience=Patience(silence_s=given.stall_s))
+    saver = Saver(tools)
+
+    async def connected() -> Client:
+        return client
+
+    try:
+        yield LoopParts(
+            activities=(
+                *PlanActivities(scribe, agents, saver.note_end).all,
+                *ModelActivities(scribe, agents, models, bounds).all,
+                *ToolActivities(scribe, agents, tools).all,
+            ),
+            sweeper=TurnSweeper(parts.catalog, make_loop_client(connected), parts.clock, every_s=given.sweep_s),
+            saver=saver,
+        )
+    finally:
+        saver.close()
+        with anyio.CancelScope(shield=True):
+            await models.aclose()

@@ -1,0 +1,140 @@
+"""Turns for real: a Temporal server, a worker of the loop in this process, a pretend provider behind the real SDKs."""
+
+import json
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+from temporalio.client import Client
+
+from eventually import eventually, eventually_sync
+from outlive.base import ConversationId, TurnId, new_operation_id
+from outlive.conversation.events import Event
+from outlive.loop.client import LoopClient
+from outlive.loop.queues import LOOP
+from outlive.loop.tools import ToolParts
+from outlive.loop.workflow import Turn
+from outlive.processes import temporal_server
+from outlive.processes.worker import run_until_shut, shut
+from outlive.wiring.build import Parts, keep_broker, open_parts
+from outlive.wiring.loop import LoopParts, make_agents, open_loop_parts
+from outlive.wiring.loop_client import make_loop_client
+from outlive.wiring.settings import Settings, read_settings
+from outlive.wiring.temporal import connect_temporal, make_worker
+
+WITHIN_S = 60.0
+PERSON = "prin_" + "1" * 32
+
+
+@contextmanager
+def temporal_at(folder: Path) -> Iterator[str]:
+    """A Temporal server of our own; its address."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program, port = temporal_server.find_program(), temporal_server.choose_port(0)
+    command = temporal_server._command(program, folder, port)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            eventually_sync(lambda: temporal_server.is_listening(port), WITHIN_S)
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A worker at work, and what tests do with it."""
+
+    settings: Settings
+    parts: Parts
+    loop: LoopClient
+    client: Client
+    made: LoopParts
+
+    async def converse(self, **given: Any) -> ConversationId:
+        return (await self.parts.conversations.create(new_operation_id(), actor=PERSON, **given)).id
+
+    async def record(self, conversation: ConversationId, text: str, model: str | None = None) -> TurnId:
+        """A message that the loop is not told of."""
+        sent = await self.parts.conversations.send(
+            new_operation_id(), conversation, actor=PERSON, text=text, model=model
+        )
+        return sent.turn
+
+    async def send(self, conversation: ConversationId, text: str, model: str | None = None) -> TurnId:
+        turn = await self.record(conversation, text, model)
+        await self.loop.submit(conversation)
+        return turn
+
+    async def ask(self, text: str, model: str | None = None) -> tuple[ConversationId, list[Event]]:
+        """A conversation of one turn, to its end."""
+        conversation = await self.converse()
+        turn = await self.send(conversation, text, model)
+        return conversation, await self.ended(conversation, turn)
+
+    async def events(self, conversation: ConversationId) -> list[Event]:
+        return await self.parts.conversations.read(conversation, 0, 1_000)
+
+    async def ended(self, conversation: ConversationId, turn: TurnId) -> list[Event]:
+        """All events, once the turn has ended."""
+
+        async def is_over() -> bool:
+            return any(
+                event.type == "turn.finished" and event.turn == turn for event in await self.events(conversation)
+            )
+
+        try:
+            await eventually(is_over, WITHIN_S)
+        except AssertionError as error:
+            for event in await self.events(conversation):
+                error.add_note(f"{event.seq} {event.type} {event.data_json[:300]}")
+            raise
+        return await self.events(conversation)
+
+    async def has(self, conversation: ConversationId, *types: str) -> bool:
+        return set(types) <= {event.type for event in await self.events(conversation)}
+
+
+@asynccontextmanager
+async def stage_at(home: Path, temporal: str, tools: ToolParts | None = None, **loop: Any) -> AsyncIterator[Stage]:
+    settings = read_settings({"home": home, "temporal": {"address": temporal}, "loop": loop})
+    async with (
+        anyio.create_task_group() as group,
+        open_parts(settings) as parts,
+    ):
+        await group.start(keep_broker, settings)
+        client = await connect_temporal(settings, WITHIN_S)
+        given = tools or ToolParts(parts.conversations, parts.artifacts)
+        given = replace(given, conversations=parts.conversations, artifacts=parts.artifacts)
+        async with (
+            open_loop_parts(settings, parts, given, make_agents(parts), client) as made,
+            working(client, settings, made),
+        ):
+
+            async def connected() -> Client:
+                return client
+
+            yield Stage(settings, parts, make_loop_client(connected), client, made)
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def working(client: Client, settings: Settings, made: LoopParts) -> AsyncIterator[None]:
+    worker = make_worker(client, LOOP, settings, workflows=[Turn], activities=made.activities, beat_s=0.3)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_until_shut, worker)
+        try:
+            yield
+        finally:
+            await shut(worker, 1.0)
+
+
+def types(events: list[Event]) -> list[str]:
+    return [event.type for event in events]
+
+
+def data_of(events: list[Event], type: str) -> list[dict[str, Any]]:
+    return [json.loads(event.data_json) for event in events if event.type == type]
