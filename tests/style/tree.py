@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "outlive"
+SAMPLE = "src/outlive/cli/sample/"  # a project of its own, that the demo gives to an agent
 
 
 @cache
@@ -31,7 +32,9 @@ def python_files(*folders: str) -> list[Path]:
     return [
         path
         for path in tracked()
-        if path.suffix == ".py" and name_of(path).startswith(folders or ("src/", "tests/", "bench/", "scripts/"))
+        if path.suffix == ".py"
+        and name_of(path).startswith(folders or ("src/", "tests/", "bench/", "scripts/"))
+        and not name_of(path).startswith(SAMPLE)
     ]
 
 

@@ -71,7 +71,7 @@ def read_failure(output: str) -> Failure | None:
         file=file.removeprefix(WORKSPACE),
         statement=statement.strip(),
         message=message[1],
-        called=(function, *called) if is_elsewhere else called,
+        called=tuple(dict.fromkeys((function, *called))) if is_elsewhere else called,
         source=broke_in.removeprefix(WORKSPACE) if is_elsewhere else None,
         got=differ[1] if differ else None,
         wanted=differ[2] if differ else None,

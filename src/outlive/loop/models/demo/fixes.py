@@ -196,8 +196,8 @@ def _other_number(file: _File, node: ast.Constant, value: int) -> Iterator[_Chan
 
 
 def edit_between(before: str, after: str) -> tuple[str, str]:
-    """What to replace in `before`, and by what, to get `after`: the lines that differ, and so many above them that it
-    is the only place."""
+    """What to replace in `before`, and by what, to get `after`: the lines that differ, and so many around them that
+    it is the only place."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     first = 0
     while first < min(len(old), len(new)) and old[first] == new[first]:
@@ -205,6 +205,6 @@ def edit_between(before: str, after: str) -> tuple[str, str]:
     last = 0
     while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
         last += 1
-    while first > 0 and before.count("".join(old[first : len(old) - last])) != 1:
-        first -= 1
+    while (first, last) != (0, 0) and before.count("".join(old[first : len(old) - last])) != 1:
+        first, last = (first - 1, last) if first else (0, last - 1)
     return "".join(old[first : len(old) - last]), "".join(new[first : len(new) - last])
