@@ -1,12 +1,14 @@
 """The SDK: speaks to Outlive over its API, and knows nothing of the server's folders.
 
 from outlive import Client
-conversation = Client().conversations.create(title="Hello")
-for event in conversation.follow():
+conversation = Client().conversations.create(agent="coder")
+for event in conversation.run("Make the failing test pass"):
     print(event)
 """
 
+from outlive.client.agents import AgentFacts, Agents, AsyncAgents
 from outlive.client.attaching import Attachment
+from outlive.client.blobs import AsyncBlobs, Blobs
 from outlive.client.client import AsyncClient
 from outlive.client.conversations import AsyncConversation, AsyncConversations
 from outlive.client.endpoint import Endpoint, find_endpoint
@@ -15,6 +17,7 @@ from outlive.client.following import Following
 from outlive.client.machine_wire import ExecResult, FileFacts, MachineFacts, Piece
 from outlive.client.machines import AsyncMachine, AsyncMachines
 from outlive.client.principals import AsyncPrincipals, PrincipalFacts, Principals
+from outlive.client.running import Run
 from outlive.client.sync import Client, Conversation, Conversations
 from outlive.client.sync_machines import Machine, Machines
 from outlive.client.sync_terminals import SyncAttachment, Terminals
@@ -24,6 +27,10 @@ from outlive.client.view import View
 from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
 
 __all__ = [
+    "AgentFacts",
+    "Agents",
+    "AsyncAgents",
+    "AsyncBlobs",
     "AsyncClient",
     "AsyncConversation",
     "AsyncConversations",
@@ -33,6 +40,7 @@ __all__ = [
     "AsyncPrincipals",
     "AsyncTerminals",
     "Attachment",
+    "Blobs",
     "Client",
     "Conversation",
     "ConversationFacts",
@@ -50,6 +58,7 @@ __all__ = [
     "Piece",
     "PrincipalFacts",
     "Principals",
+    "Run",
     "Sent",
     "SyncAttachment",
     "TerminalExit",

@@ -4,6 +4,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from outlive.client.agents import AsyncAgents
+from outlive.client.blobs import AsyncBlobs
 from outlive.client.conversations import AsyncConversations
 from outlive.client.endpoint import find_endpoint
 from outlive.client.environments import AsyncEnvironments
@@ -29,6 +31,8 @@ class AsyncClient:
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._transport = Transport(partial(find_endpoint, url, token), deadline_s=deadline_s, patience_s=patience_s)
+        self.agents = AsyncAgents(self._transport)
+        self.blobs = AsyncBlobs(self._transport)
         self.conversations = AsyncConversations(self._transport)
         self.machines = AsyncMachines(self._transport)
         self.environments = AsyncEnvironments(self._transport)

@@ -8,6 +8,7 @@ from outlive.base import NotFoundError, is_id
 from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
 from outlive.client.machines import AsyncMachine, AsyncMachines
+from outlive.client.running import Run
 from outlive.client.transport import Params, Transport
 from outlive.client.wire import (
     ConversationFacts,
@@ -51,6 +52,41 @@ class AsyncConversation(ConversationShown):
             return Sent(answer["message_id"], answer["turn_id"], answer["seq"])
         except KeyError:
             raise garbled() from None
+
+    def run(
+        self,
+        text: str,
+        *,
+        attachments: Sequence[Mapping[str, Any]] = (),
+        model: str | None = None,
+        deltas: bool = True,
+        give_up_after_s: float | None = None,
+        silence_s: float = SILENCE_S,
+        on_lost: OnLost | None = None,
+    ) -> Run:
+        """Send a message, and give out what happens until the turn that it belongs to has ended. Reconnects by itself.
+
+        It is sent when the first event is asked for. Leaving the loop leaves the turn alone: it goes on.
+        """
+
+        def follow(after: str | None) -> Following:
+            return self.follow(
+                after, deltas=deltas, give_up_after_s=give_up_after_s, silence_s=silence_s, on_lost=on_lost
+            )
+
+        return Run(lambda: self.send(text, attachments=attachments, model=model), self._stand, follow)
+
+    async def _stand(self) -> str | None:
+        """The position of the newest event."""
+        await self.refresh()
+        newest, _ = await self.events_page(self.head - 1, limit=1)
+        return newest[-1].position if newest else None
+
+    async def interrupt(self, reason: str | None = None) -> "AsyncConversation":
+        """Stop the turn that is open, at once. It has ended when this returns; a conflict if none is open."""
+        body = {} if reason is None else {"reason": reason}
+        self._facts = facts_of(await self._transport.call("POST", f"/conversations/{self.id}/interrupt", body))
+        return self
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from outlive.client.agents import Agents
+from outlive.client.blobs import Blobs
 from outlive.client.client import AsyncClient
 from outlive.client.conversations import LIST_LIMIT, AsyncConversation, AsyncConversations
 from outlive.client.environments import Environments
@@ -15,6 +17,7 @@ from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
 from outlive.client.loop import Loop
 from outlive.client.principals import Principals
+from outlive.client.running import Run
 from outlive.client.sync_machines import Machine, Machines
 from outlive.client.sync_terminals import Terminals
 from outlive.client.transport import DEADLINE_S, PATIENCE_S
@@ -42,6 +45,38 @@ class Conversation(ConversationShown):
         An attachment is `{"name", "media_type", "data": bytes}`, or has the name of a stored `blob` instead of data.
         """
         return self._loop.run(self._twin.send, text, attachments=attachments, model=model)
+
+    def run(
+        self,
+        text: str,
+        *,
+        attachments: Sequence[Mapping[str, Any]] = (),
+        model: str | None = None,
+        deltas: bool = True,
+        give_up_after_s: float | None = None,
+        silence_s: float = SILENCE_S,
+        on_lost: OnLost | None = None,
+    ) -> Iterator[Event]:
+        """Send a message, and give out what happens until the turn that it belongs to has ended. Reconnects by itself.
+
+        It is sent when this returns. Leaving the loop leaves the turn alone: it goes on.
+        """
+        run = self._twin.run(
+            text,
+            attachments=attachments,
+            model=model,
+            deltas=deltas,
+            give_up_after_s=give_up_after_s,
+            silence_s=silence_s,
+            on_lost=on_lost,
+        )
+        self._loop.run(run.start)
+        return _events_of(self._loop, run)
+
+    def interrupt(self, reason: str | None = None) -> Self:
+        """Stop the turn that is open, at once. It has ended when this returns."""
+        self._loop.run(self._twin.interrupt, reason)
+        return self
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""
@@ -86,10 +121,10 @@ class Conversation(ConversationShown):
         return Machine(self._loop, self._loop.run(self._twin.machine))
 
 
-def _events_of(loop: Loop, following: Following) -> Iterator[Event]:
+def _events_of(loop: Loop, following: Following | Run) -> Iterator[Event]:
     try:
-        while True:
-            yield from loop.run(following.next_events)
+        while events := loop.run(following.next_events):
+            yield from events
     finally:
         if loop.close.alive:
             loop.run(following.aclose)
@@ -155,6 +190,8 @@ class Client:
     ) -> None:
         self._twin = AsyncClient(url, token, deadline_s=deadline_s, patience_s=patience_s)
         self._loop = Loop(self._twin.aclose)
+        self.agents = Agents(self._loop, self._twin.agents)
+        self.blobs = Blobs(self._loop, self._twin.blobs)
         self.conversations = Conversations(self._loop, self._twin.conversations)
         self.machines = Machines(self._loop, self._twin.machines)
         self.environments = Environments(self._loop, self._twin.environments)

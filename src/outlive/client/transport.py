@@ -85,7 +85,7 @@ class Transport:
         self,
         method: Method,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | bytes | None = None,
         params: Params | None = None,
         *,
         deadline_s: float | None = None,
@@ -94,15 +94,16 @@ class Transport:
     ) -> dict[str, Any]:
         """The answer's JSON object, empty if there is none. Raises the server's error, or `unavailable`, `deadline`.
 
-        `deadline_s` and `attempt_s` for what takes its time; without `has_key` the body itself says what is the same.
+        A `body` of bytes is sent as it is, any other as JSON. `deadline_s` and `attempt_s` for what takes its time;
+        without `has_key` the body itself says what is the same.
         """
         started = time.monotonic()
         all_s = self._deadline_s if deadline_s is None else deadline_s
         each_s = all_s / 3 if attempt_s is None else attempt_s
         headers: dict[str, str] = {"Idempotency-Key": new_operation_id()} if method == "POST" and has_key else {}
-        content = None if body is None else json.dumps(body).encode()
+        content = json.dumps(body).encode() if isinstance(body, Mapping) else body
         if content is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = "application/json" if isinstance(body, Mapping) else "application/octet-stream"
         backoff = Backoff()
         while True:
             left_s = all_s - (time.monotonic() - started)
