@@ -27,8 +27,9 @@ from outlive.machine.terminal.door import Input, RunInTerminal, Signal, Terminal
 from outlive.machine.terminal.shell import INTERRUPT, terminal_of
 
 COMMAND_CHARACTERS = 15_000  # at most four bytes each: what can be typed
+_NEVER = "exit 130  # interrupted before it began"
 _LOOK_S = 0.05
-_LOOKS = 20  # that something may take to begin, or to end after it was told to
+_LOOKS = 20  # that something may take to end after it was told to
 _REMEMBERED = 1_024
 
 
@@ -84,7 +85,7 @@ class ShellTool(BuiltIn[ShellArguments]):
         machine = await context.parts.machines.find(context.conversation)
         if machine is None:
             return
-        effect = await _look(machine, context.effect_id, lambda _: True)  # it may just be about to begin
+        effect = await machine.find(context.effect_id) or await _forestall(machine, context.effect_id)
         for stop in (signal.SIGINT, signal.SIGKILL):
             if effect is None or effect.is_over:
                 return
@@ -203,6 +204,17 @@ async def _signal(machine: ToolMachine, context: ToolContext, effect: Effect, nu
     act = Input(data=INTERRUPT) if number == signal.SIGINT else Signal(number=number)
     generation = (await machine.records.machines.get(machine.id)).generation
     await _door(machine).act(machine.id, generation, terminal, context.operator, act)
+
+
+async def _forestall(machine: ToolMachine, effect: EffectId) -> Effect | None:
+    """It may be about to begin on its node, whoever asked for it being gone. What stands under its id is another
+    command from now on; or it has begun, and is returned."""
+    if (await machine.records.machines.get(machine.id)).state != "running":
+        return None  # so nobody is about to type
+    try:
+        return await machine.caller.exec(machine.id, ExecRequest(effect_id=effect, command=_NEVER))
+    except ConflictError:
+        return await machine.find(effect)
 
 
 async def _look(machine: ToolMachine, effect: EffectId, is_so: Callable[[Effect], bool]) -> Effect | None:

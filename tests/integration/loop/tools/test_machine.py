@@ -9,6 +9,9 @@ from integration.loop.tools.workshop import Workshop
 from outlive.base import MachineId, derive
 from outlive.conversation.events import ToolFinished
 from outlive.conversation.writer import start_step
+from outlive.loop.tools.checkout import checkout_id
+from outlive.machine.lifecycle import Change
+from outlive.machine.status import MachineEvent
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +95,29 @@ async def test_the_repository_of_a_conversation_is_checked_out_once(workshop: Wo
     assert "bundle" not in await workshop.exec(of, "rm README; ls -A /tmp; git remote")
     workshop.forget()
     assert (await workshop.call(of, "list_files")).output == ".git/\n"
+
+
+async def test_a_checkout_that_was_rolled_back_is_done_again_and_that_is_said(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    (tmp_path / "repo").mkdir()
+    blob = await workshop.conversations.blobs.put(bundle(tmp_path / "repo"))
+    of = await workshop.converse({"repo": {"blob": blob}})
+    machine = await workshop.machine(of)
+    # As a machine that came up elsewhere, from a checkpoint older than the checkout.
+    await workshop.exec(of, "rm -rf /workspace/* /workspace/.git")
+    gone = MachineEvent(
+        kind="rolled_back",
+        at=workshop.conversations.clock.now(),
+        generation=1,
+        data={"checkpoint": "ckpt_1", "effects": [checkout_id(of, 1), "eff_2"]},
+    )
+    await workshop.machines.records.machines.change(machine.id, lambda _: Change({"reason": "x"}, (gone,)))
+    for _ in range(2):
+        assert (await workshop.call(of, "read_file", path="README")).output == "Hello\n"
+        workshop.forget()
+    [event] = [event for event in await workshop.events(of) if event.type == "machine.rolled_back"]
+    assert event.data["effects"] == [checkout_id(of, 1), "eff_2"]
 
 
 async def test_a_repository_that_cannot_be_had_is_told_once_and_the_machine_goes_on(workshop: Workshop) -> None:

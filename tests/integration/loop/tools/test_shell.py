@@ -7,11 +7,11 @@ import pytest
 
 from eventually import eventually
 from integration.loop.tools.workshop import AGENT, PERSON, Workshop
-from outlive.base import ConversationId, MachineId, TerminalId, new_effect_id
+from outlive.base import ConflictError, ConversationId, MachineId, TerminalId, new_effect_id
 from outlive.loop.tools import ToolResult
 from outlive.loop.tools.output import OUTPUT_LIMIT
 from outlive.loop.tools.terminals import terminal_id
-from outlive.machine.terminal.door import Close, Input, Take, Yield
+from outlive.machine.terminal.door import Close, Input, RunInTerminal, Take, Yield
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +109,7 @@ async def test_an_agent_moves_on_from_a_terminal_that_is_busy_or_has_ended(works
 
 async def test_a_command_that_takes_too_long_is_stopped_and_said(workshop: Workshop) -> None:
     of = await workshop.converse()
-    late = await workshop.call(of, "shell", command="echo before; sleep 600", timeout_s=2)
+    late = await workshop.call(of, "shell", command="echo before; sleep 600", timeout_s=5)
     assert late.outcome == "failed"
     assert late.output.startswith("before\n")
     assert "longer than its timeout" in late.output
@@ -158,6 +158,19 @@ async def test_an_interrupt_ends_what_runs_even_if_it_does_not_listen(workshop: 
 
     await eventually(is_over, within_s=30)
     assert (await workshop.call(of, "shell", command="echo free")).output == "free\n"
+
+
+async def test_what_had_not_begun_when_it_was_interrupted_never_begins(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    await workshop.call(of, "shell", command="true")
+    machine, generation, terminal = await place(workshop, of)
+    effect = new_effect_id()
+    await workshop.interrupt(of, "shell", effect, command="touch begun")
+    late = RunInTerminal(effect_id=effect, command="touch begun", operator=AGENT)
+    with pytest.raises(ConflictError, match="another"):
+        await workshop.doors.run(machine, generation, terminal, late)
+    assert (await workshop.call(of, "shell", effect, command="touch begun")).exit_code == 130
+    assert await workshop.exec(of, "ls") == ""
 
 
 async def test_a_lost_command_is_told_as_unknown_and_never_run_again(workshop: Workshop) -> None:
