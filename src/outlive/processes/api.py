@@ -135,6 +135,7 @@ def _api_parts(
         readiness=parts.readiness,
         closing=closing,
         machines=machines,
+        agents=parts.agents,
         followers_limit=followers_limit,
     )
 

@@ -31,7 +31,7 @@ from outlive.processes.logs import log_to_stderr
 from outlive.processes.machines import look_for_machines
 from outlive.processes.ready import tell_ready
 from outlive.wiring.build import open_object_store, open_parts
-from outlive.wiring.loop import make_agents, open_loop_parts
+from outlive.wiring.loop import open_loop_parts
 from outlive.wiring.machines import make_settler, open_environment_parts
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import Settings, prepare_home
@@ -74,7 +74,7 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
         open_parts(settings, clock) as parts,
         open_environment_parts(settings, parts, client, clock) as environments,
         open_tool_parts(settings, parts, client) as tools,
-        open_loop_parts(settings, parts, _without_absent(settings, tools), make_agents(parts), client) as loop,
+        open_loop_parts(settings, parts, _without_absent(settings, tools), client) as loop,
         anyio.create_task_group() as group,
     ):
         records = RecordActivities(parts.machines, parts.nodes, parts.checkpoints, clock, margin_s=margin_s)

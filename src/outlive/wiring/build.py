@@ -4,6 +4,7 @@
 conversations. Both bring the database up to date first. Backends are imported when they are chosen.
 """
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.feed import Feed
 from outlive.conversation.log import Catalog, EventLog
 from outlive.governance import CachedPrincipals, Idempotency, IdempotencyKeys, Principals, open_idempotency
+from outlive.loop.agents import AgentRecords, AgentRegistry
 from outlive.machine.egress_log import EgressRecords
 from outlive.machine.records import CheckpointRecords, Effects, EnvironmentRecords, MachineRecords, Nodes, Records
 from outlive.machine.terminal.records import TerminalRecords
@@ -49,6 +51,7 @@ class Stores(NamedTuple):
     environments: EnvironmentRecords
     terminals: TerminalRecords
     egress: EgressRecords
+    agents: AgentRecords
     check: Check
 
 
@@ -67,6 +70,7 @@ class Parts(NamedTuple):
     environments: EnvironmentRecords
     terminals: TerminalRecords
     egress: EgressRecords
+    agents: AgentRegistry
     clock: Clock
     readiness: Callable[[], Awaitable[Mapping[str, bool]]]
 
@@ -96,6 +100,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             environments=stores.environments,
             terminals=stores.terminals,
             egress=stores.egress,
+            agents=AgentRegistry(stores.agents, os.environ, clock),
             clock=clock,
             # Not the feed: without it everything still works, only later.
             readiness=Readiness({"database": stores.check, "objects": objects.check}, clock),
@@ -121,14 +126,16 @@ def migrations_of(settings: Settings) -> tuple[Migrations, ...]:
     if settings.sqlite_path:
         from outlive.conversation.backends import sqlite_log
         from outlive.governance.backends.sqlite import sqlite_migrations
+        from outlive.loop.backends import sqlite_agents
         from outlive.machine.backends import sqlite_records
 
-        return sqlite_log.MIGRATIONS, sqlite_migrations(), sqlite_records.MIGRATIONS
+        return sqlite_log.MIGRATIONS, sqlite_migrations(), sqlite_records.MIGRATIONS, sqlite_agents.MIGRATIONS
     from outlive.conversation.backends import postgres_log
     from outlive.governance.backends.postgres import postgres_migrations
+    from outlive.loop.backends import postgres_agents
     from outlive.machine.backends import postgres_records
 
-    return postgres_log.MIGRATIONS, postgres_migrations(), postgres_records.MIGRATIONS
+    return postgres_log.MIGRATIONS, postgres_migrations(), postgres_records.MIGRATIONS, postgres_agents.MIGRATIONS
 
 
 @asynccontextmanager
@@ -136,6 +143,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
     from outlive.conversation.backends import sqlite_log
     from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
     from outlive.governance.backends import sqlite as governance
+    from outlive.loop.backends import sqlite_agents
     from outlive.machine.backends.sqlite_egress import SqliteEgress
     from outlive.machine.backends.sqlite_records import sqlite_records
     from outlive.storage.sqlite import open_sqlite
@@ -156,6 +164,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
                 governance.SqliteIdempotencyKeys(database, clock),
                 *sqlite_records(database, clock),
                 SqliteEgress(database),
+                sqlite_agents.SqliteAgents(database),
                 check,
             )
 
@@ -165,6 +174,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
     from outlive.conversation.backends import postgres_log
     from outlive.conversation.backends.postgres_catalog import PostgresCatalog
     from outlive.governance.backends import postgres as governance
+    from outlive.loop.backends import postgres_agents
     from outlive.machine.backends.postgres_egress import PostgresEgress
     from outlive.machine.backends.postgres_records import postgres_records
     from outlive.storage.postgres import open_postgres
@@ -183,6 +193,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
                 governance.PostgresIdempotencyKeys(database, clock),
                 *postgres_records(database),
                 PostgresEgress(database),
+                postgres_agents.PostgresAgents(database),
                 check,
             )
 

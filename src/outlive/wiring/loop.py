@@ -1,6 +1,5 @@
 """From settings to the loop: what a worker runs turns with."""
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -10,7 +9,6 @@ from temporalio.client import Client
 
 from outlive.loop.activities import ModelActivities, ModelBounds, PlanActivities, ToolActivities
 from outlive.loop.activities.scribe import Scribe
-from outlive.loop.binding import Agents, OnlyCoder
 from outlive.loop.context import Bounds
 from outlive.loop.decide import Limits
 from outlive.loop.models.client import Patience
@@ -32,13 +30,9 @@ class LoopParts(NamedTuple):
     saver: Saver
 
 
-def make_agents(parts: Parts) -> Agents:
-    return OnlyCoder(os.environ)
-
-
 @asynccontextmanager
 async def open_loop_parts(
-    settings: Settings, parts: Parts, tools: ToolParts, agents: Agents, client: Client
+    settings: Settings, parts: Parts, tools: ToolParts, client: Client
 ) -> AsyncIterator[LoopParts]:
     given = settings.loop
     views = Views(parts.conversations, RUNS, Limits(steps=given.steps, at_once=given.tools_at_once))
@@ -53,9 +47,9 @@ async def open_loop_parts(
     try:
         yield LoopParts(
             activities=(
-                *PlanActivities(scribe, agents, saver.note_end).all,
-                *ModelActivities(scribe, agents, models, bounds).all,
-                *ToolActivities(scribe, agents, tools).all,
+                *PlanActivities(scribe, parts.agents, saver.note_end).all,
+                *ModelActivities(scribe, parts.agents, models, bounds).all,
+                *ToolActivities(scribe, parts.agents, tools).all,
             ),
             sweeper=TurnSweeper(parts.catalog, make_loop_client(connected), parts.clock, every_s=given.sweep_s),
             saver=saver,

@@ -21,7 +21,7 @@ from outlive.loop.workflow import Turn
 from outlive.processes import temporal_server
 from outlive.processes.worker import run_until_shut, shut
 from outlive.wiring.build import Parts, keep_broker, open_parts
-from outlive.wiring.loop import LoopParts, make_agents, open_loop_parts
+from outlive.wiring.loop import LoopParts, open_loop_parts
 from outlive.wiring.loop_client import make_loop_client
 from outlive.wiring.settings import Settings, read_settings
 from outlive.wiring.temporal import connect_temporal, make_worker
@@ -110,7 +110,7 @@ async def stage_at(home: Path, temporal: str, tools: ToolParts | None = None, **
         given = tools or ToolParts(parts.conversations, parts.artifacts)
         given = replace(given, conversations=parts.conversations, artifacts=parts.artifacts)
         async with (
-            open_loop_parts(settings, parts, given, make_agents(parts), client) as made,
+            open_loop_parts(settings, parts, given, client) as made,
             working(client, settings, made),
         ):
 
