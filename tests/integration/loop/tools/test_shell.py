@@ -73,6 +73,17 @@ async def _holds(workshop: Workshop, of: ConversationId, path: str, content: str
     return await workshop.exec(of, f"cat {path}") == content
 
 
+async def test_what_cannot_be_typed_is_run_by_itself_and_once_too(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    effect, command = new_effect_id(), "echo x >>times; printf '\x01%s' typed; cat times; pwd; echo oh >&2; exit 3"
+    first = await workshop.call(of, "shell", effect, command=command)
+    assert (first.outcome, first.exit_code) == ("finished", 3)
+    assert first.output == "\x01typedx\n/workspace\noh\n[exit code 3]"
+    assert ("oh\n", "stderr") in workshop.said
+    workshop.forget()
+    assert await workshop.call(of, "shell", effect, command=command) == first
+
+
 async def test_what_a_person_holds_is_not_typed_into(workshop: Workshop) -> None:
     of = await workshop.converse()
     await workshop.call(of, "shell", command="true")
