@@ -1,0 +1,75 @@
+"""What goes wrong at a provider, one by one: mended with a word in the log, or the end of the turn with the reason."""
+
+import pytest
+
+from integration.loop.turns import Stage, data_of, types
+from outlive.testing.pretend_provider import PretendProvider
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        ("[[error 429 retry-after-ms=50]]", "limits how often"),
+        ("[[error 529 retry-after-ms=50]]", "overloaded"),
+        ("[[error 500]]", "is away or broke off"),
+        ("[[cut after=2]]", "is away or broke off"),
+        ("[[garbage]]", "language"),
+        ("[[sse-error overloaded_error after=2]]", "overloaded"),
+    ],
+)
+async def test_what_a_retry_mends_is_tried_again_and_said(
+    stage: Stage, provider: PretendProvider, trouble: str, said: str
+) -> None:
+    _, events = await stage.ask(f"{trouble} [[say All is well in the end.]]")
+    [recovered] = data_of(events, "turn.recovered")
+    assert (recovered["what"], recovered["attempt"]) == ("step_retried", 2)
+    assert said in recovered["reason"]
+    assert [event.attempt for event in events if event.type == "step.started"] == [1, 2]
+    [answer] = data_of(events, "model.responded")
+    assert answer["text"] == "All is well in the end."
+    assert data_of(events, "turn.finished")[0]["outcome"] == "done"
+    assert len(provider.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        ("[[error 400 always message=nonsense]]", "nonsense"),
+        ("[[error 401 always]]", "ANTHROPIC_API_KEY"),
+        ("[[error 404 always]]", "no such model"),
+        ('[[error 400 always message="Output blocked by content filtering policy"]]', "refuses"),
+        ("[[stop refusal]] [[say No.]]", "refused"),
+    ],
+)
+async def test_what_no_retry_mends_ends_the_turn_with_its_reason(
+    stage: Stage, provider: PretendProvider, trouble: str, said: str
+) -> None:
+    _, events = await stage.ask(trouble)
+    [finished] = data_of(events, "turn.finished")
+    assert finished["outcome"] == "failed"
+    assert said in finished["reason"]
+    assert len(provider.calls) == 1
+
+
+async def test_a_conversation_that_is_too_long_for_the_model_is_told_shorter(
+    stage: Stage, provider: PretendProvider
+) -> None:
+    conversation, _ = await stage.ask("[[big 30000]]")
+    turn = await stage.send(conversation, "[[say Short.]]", "anthropic:pretend-6k")
+    events = await stage.ended(conversation, turn)
+    assert data_of(events, "model.responded")[-1]["text"] == "Short."
+    assert provider.calls[-1].outcome == "answered"
+    assert provider.calls[-2].outcome == "refused"
+
+
+async def test_without_a_key_the_turn_ends_with_the_variable_to_set(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    _, events = await stage.ask("hello", "anthropic:claude")
+    [finished] = data_of(events, "turn.finished")
+    assert finished["outcome"] == "failed"
+    assert "ANTHROPIC_API_KEY" in finished["reason"]
+    assert types(events).count("step.started") == 1
