@@ -260,3 +260,29 @@ async def test_who_may_only_observe_reads_and_does_nothing_else(api: MachineApi)
     for verb, body in (("take", {}), ("input", {"data": "x"}), ("resize", {"cols": 1, "rows": 1})):
         assert_problem(await do(api, terminal, verb, eye, **body), 403)
     assert_problem(await api.http.delete(f"/v1/terminals/{terminal}", headers=headers), 403)
+
+
+async def test_a_stopped_machine_s_terminal_is_taken_and_nothing_is_typed_into_it(api: MachineApi) -> None:
+    machine = await api.create()
+    terminal = await open_terminal(api, machine, command="exec cat")
+    agent, person = await principal(api, "bot", "agent"), await principal(api, "ann")
+    assert (await do(api, terminal, "input", agent, data="before\n")).status_code == 200
+    await api.do(machine, "pause")
+    taken = await do(api, terminal, "take", person)
+    assert taken.status_code == 200, taken.text
+    assert taken.json()["lease"]["name"] == "ann"
+    assert_problem(await do(api, terminal, "input", person, data="no\n"), 409)
+    await api.do(machine, "resume")
+    assert_problem(await do(api, terminal, "input", agent, data="no\n"), 409)
+    assert (await do(api, terminal, "input", person, data="after\n")).status_code == 200
+    assert b"no\r\n" not in await until_output(api, terminal, b"after\r\n")
+
+
+async def test_the_terminals_of_a_machine_that_was_deleted_are_still_listed_and_read(api: MachineApi) -> None:
+    machine = await api.create()
+    terminal = await open_terminal(api, machine, command="echo kept; exec cat")
+    await until_output(api, terminal, b"kept\r\n")
+    assert (await api.http.delete(f"/v1/machines/{machine}")).status_code == 200
+    listed = (await api.http.get(f"/v1/machines/{machine}/terminals")).json()
+    assert [(each["id"], each["state"]) for each in listed["items"]] == [(terminal, "closed")]
+    assert b"kept\r\n" in (await api.http.get(f"/v1/terminals/{terminal}/output")).content

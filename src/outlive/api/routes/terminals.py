@@ -106,12 +106,12 @@ async def open_terminal(request: Request, machine: MachineInPath, _: Annotated[N
 async def list_terminals(
     request: Request, machine: MachineInPath, query: Annotated[TerminalsQuery, Query()]
 ) -> Response:
-    """Of one machine, oldest first."""
+    """Of one machine, oldest first; also of one that was deleted: what was recorded stays."""
     check_observes(request)
     of = machine_id(machine)
     if query.cursor is not None and not is_id(query.cursor, "term"):
         raise InvalidError("cursor.malformed", "This is not a cursor: pass the `next` of the page before unchanged.")
-    record = await machines_of(request).keeper.get(of)
+    record = await machines_of(request).records.machines.get(of)
     found = await terminals_of(request).records.list(of, include_ended=query.ended)
     rest = [each for each in found if query.cursor is None or each.id > query.cursor]
     page = rest[: query.limit]
@@ -166,13 +166,18 @@ async def close_terminal(request: Request, terminal: TerminalInPath, _: Annotate
 
 
 async def _act(request: Request, record: Terminal, act: Act) -> TerminalView:
-    """In the caller's name; wakes the machine."""
+    """In the caller's name; wakes the machine. One that a person has stopped changes hands all the same."""
     lease.check_open(record)
-    operator, terminals, caller = operator_of(request), terminals_of(request), machines_of(request).caller
+    machines, terminals, operator = machines_of(request), terminals_of(request), operator_of(request)
+    caller = machines.caller
 
     async def ask(generation: int) -> TerminalView:
         return await terminals.door.act(record.machine, generation, record.id, operator, act)
 
+    if isinstance(act, door.Take | door.Yield | door.Grant):
+        machine = await machines.keeper.get(record.machine)
+        if machine.state == "paused":
+            return await ask(machine.generation)
     if not isinstance(act, door.Input | door.Signal):
         return await caller.use(record.machine, ask)
     # Never asked twice: what is typed twice is wrong. So first that somebody is there to take it.
