@@ -1,7 +1,8 @@
-"""`outlive demo`: a conversation followed live by two clients, one of which is cut off and resumes.
+"""`outlive demo`: an agent does a small task in a real machine (`demo_task.py`); where machines cannot run, a
+conversation is followed by two clients, one of which is cut off and resumes (`demo_story.py`).
 
-Everything in it is the real thing (the stack, processes that are killed with SIGKILL, clients of the public API) but
-the words: those are fixed (`processes/demo_writer.py`).
+Everything in it is the real thing: the stack, the loop, the machine, the processes that are killed, clients of the
+public API. Without a provider's key the built-in demo model answers, and says so.
 """
 
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +22,9 @@ from outlive.cli.exit import FAILED
 from outlive.cli.output import Json, print_json
 
 if TYPE_CHECKING:
-    from outlive.cli.demo_story import Outcome
+    from outlive.cli.demo_story import Outcome as StoryOutcome
+    from outlive.cli.demo_task import Outcome as TaskOutcome
+    from outlive.processes.endpoint import Endpoint
     from outlive.processes.stack import Started
     from outlive.wiring.settings import Settings
 
@@ -36,9 +40,11 @@ def demo(
     exit: Annotated[bool, typer.Option("--exit", help="Leave when all was shown, instead of serving on.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what there is: a conversation followed by two clients, one of which is cut off and resumes.
+    """Give an agent a small task: make the failing test of a sample project pass, in a machine of its own.
 
-    Starts the stack if none runs, and then keeps serving until Ctrl-C. No model is asked: the words are fixed.
+    Starts the stack if none runs, and then keeps serving until Ctrl-C. Uses the provider whose key is set
+    (ANTHROPIC_API_KEY, OPENAI_API_KEY), else the built-in demo model. Where machines cannot run it shows a conversation
+    instead: two clients follow it, and one is cut off and resumes.
 
     \b
     Examples:
@@ -46,32 +52,67 @@ def demo(
       outlive demo --exit
       OUTLIVE_HOME=$(mktemp -d) outlive demo --exit
     """
-    import anyio
-
-    from outlive.cli.demo_stage import open_stage
-    from outlive.cli.demo_story import tell_story
-    from outlive.processes.endpoint import read_endpoint
+    from outlive.processes.record import read_record
 
     with _ends_like_ctrl_c(), _stack(is_silent=json) as (settings, started):
-        endpoint = read_endpoint(settings.endpoint_path)
-        if endpoint is None:
-            raise UnavailableError("endpoint.absent", f"There is no {str(settings.endpoint_path)!r}.")
-        with open_stage(is_silent=json) as stage:
-            outcome = anyio.run(tell_story, stage, settings.home, endpoint.url, endpoint.token)
-        if json:
-            print_json({**outcome._asdict(), "url": endpoint.url})
-        else:
-            _conclude(outcome, settings, started, is_leaving=exit and not started.was_running)
-        if not outcome.is_identical:
+        record = read_record(settings.run_path)
+        off = None if record is None else record.machines_off
+        show = _show_task if off is None else _show_story
+        if off is not None and not json:
+            print(f"==> Machines cannot run here: {off}. What follows is a conversation alone.", flush=True)
+        is_well = show(settings, started, is_leaving=exit and not started.was_running, json=json)
+        if not is_well:
             raise typer.Exit(FAILED)
         if not exit and not started.was_running:
             _serve_on(settings, is_silent=json)
 
 
+def _show_task(settings: "Settings", started: "Started", *, is_leaving: bool, json: bool) -> bool:
+    import anyio
+
+    from outlive.cli.demo_task import give_task
+
+    endpoint = _endpoint(settings)
+    outcome = anyio.run(partial(give_task, endpoint.url, endpoint.token, is_silent=json))
+    if json:
+        print_json({**outcome._asdict(), "url": endpoint.url})
+    else:
+        _conclude_task(outcome, settings, started, is_leaving=is_leaving)
+    return outcome.outcome == "done"
+
+
+def _show_story(settings: "Settings", started: "Started", *, is_leaving: bool, json: bool) -> bool:
+    import anyio
+
+    from outlive.cli.demo_stage import open_stage
+    from outlive.cli.demo_story import tell_story
+
+    endpoint = _endpoint(settings)
+    # A worker that others may be using is left alone.
+    may_kill = not started.was_running
+    with open_stage(is_silent=json) as stage:
+        outcome = anyio.run(partial(tell_story, stage, settings, endpoint.url, endpoint.token, may_kill=may_kill))
+    if json:
+        print_json({**outcome._asdict(), "url": endpoint.url})
+    else:
+        _conclude_story(outcome, settings, started, is_leaving=is_leaving)
+    return outcome.is_identical
+
+
+def _endpoint(settings: "Settings") -> "Endpoint":
+    from outlive.processes.endpoint import read_endpoint
+
+    endpoint = read_endpoint(settings.endpoint_path)
+    if endpoint is None:
+        raise UnavailableError("endpoint.absent", f"There is no {str(settings.endpoint_path)!r}.")
+    return endpoint
+
+
 @contextmanager
 def _stack(*, is_silent: bool) -> "Iterator[tuple[Settings, Started]]":
     """A stack that runs: the one that is there, else one of our own that ends with us."""
-    from outlive.processes.stack import start_detached, stop
+    from outlive.cli.stack import bring_down
+    from outlive.processes.stack import start_detached
     from outlive.wiring.settings import read_settings
 
     settings = read_settings()
@@ -100,7 +141,7 @@ def _stack(*, is_silent: bool) -> "Iterator[tuple[Settings, Started]]":
             # From here on nothing may cut us short: whatever we leave would run on unseen.
             for number in _ENDINGS:
                 signal.signal(number, signal.SIG_IGN)
-            stop(settings)
+            bring_down(settings)
             if not is_silent:
                 print("==> The stack is stopped.", flush=True)
 
@@ -149,26 +190,41 @@ def _ends_like_ctrl_c() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _conclude(outcome: "Outcome", settings: "Settings", started: "Started", *, is_leaving: bool) -> None:
+def _conclude_task(outcome: "TaskOutcome", settings: "Settings", started: "Started", *, is_leaving: bool) -> None:
+    said = f"The turn is {outcome.outcome}" + (f": {outcome.reason}" if outcome.reason else ".")
+    if outcome.model == "demo:":
+        said += (
+            "\n==> It was the built-in demo model. With ANTHROPIC_API_KEY or OPENAI_API_KEY set, a real one does it."
+        )
+    lines = [f"show {outcome.conversation}", f'send {outcome.conversation} "Which files are there?"']
+    if outcome.terminal is not None:
+        lines.append(f"attach {outcome.terminal}    # the agent's terminal; Ctrl-] leaves it")
+    if outcome.machine is not None:
+        lines.append(f'machine exec {outcome.machine} -c "git diff"')
+    _go_on(said, lines, settings, started, is_leaving=is_leaving)
+
+
+def _conclude_story(outcome: "StoryOutcome", settings: "Settings", started: "Started", *, is_leaving: bool) -> None:
     if outcome.is_identical:
         said = (
             f"A, B and the server: identical, {outcome.items} items each. B missed nothing and was told nothing twice."
         )
     else:
         said = "A, B and the server DIFFER. This must not happen: please report it."
+    lines = [
+        "list",
+        f"show {outcome.conversation}",
+        f'send {outcome.conversation} "Hello"',
+        f"follow {outcome.conversation} --after {outcome.position}",
+    ]
+    _go_on(said, lines, settings, started, is_leaving=is_leaving)
+
+
+def _go_on(said: str, lines: list[str], settings: "Settings", started: "Started", *, is_leaving: bool) -> None:
     command = _command(settings)
-    again = f"  {command} up --detach\n" if is_leaving else ""  # for the stack is about to be stopped
-    print(
-        f"\n==> {said}\n\n"
-        f"API: {started.url}   (token: {settings.endpoint_path})\n"
-        f"Go on with:\n"
-        f"{again}"
-        f"  {command} list\n"
-        f"  {command} show {outcome.conversation}\n"
-        f'  {command} send {outcome.conversation} "Hello"\n'
-        f"  {command} follow {outcome.conversation} --after {outcome.position}\n",
-        flush=True,
-    )
+    again = ["up --detach"] if is_leaving else []  # for the stack is about to be stopped
+    shown = "".join(f"  {command} {line}\n" for line in [*again, *lines])
+    print(f"\n==> {said}\n\nAPI: {started.url}   (token: {settings.endpoint_path})\nGo on with:\n{shown}", flush=True)
 
 
 def _command(settings: "Settings") -> str:

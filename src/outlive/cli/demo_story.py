@@ -1,4 +1,5 @@
-"""What happens in `outlive demo`, in order. Each thing is done when the one before was seen, not after a time."""
+"""What happens in `outlive demo` without machines, in order. Each thing is done when the one before was seen, not after
+a time. The answer is one of the demo model's, through the real loop; the worker that streams it is killed."""
 
 import os
 import signal
@@ -12,18 +13,21 @@ from typing import BinaryIO, NamedTuple
 import anyio
 import anyio.abc
 
-from outlive.base import DeadlineError, new_step_id
+from outlive.base import DeadlineError
 from outlive.cli.demo_stage import NAMES, Stage
 from outlive.client import AsyncClient, AsyncConversation, View
 from outlive.client.wire import decode, event_of
 from outlive.processes import proc
+from outlive.processes.record import read_running
+from outlive.wiring.settings import Settings
 
-MESSAGE = "Which files are in my project, and what is lost when I close my laptop?"
+MESSAGE = "What is lost when I close my laptop?"
+MODEL = "demo:"
 TITLE = "Demo: a client is cut off and resumes"
-EACH_WITHIN_S = 20.0
-# Characters of the third step's live output, not pieces: on a busy machine several pieces come as one.
+EACH_WITHIN_S = 60.0
+# Characters of the answer's live text, not pieces: on a busy machine several pieces come as one.
 B_IS_CUT_AFTER = 60
-WRITER_IS_KILLED_AFTER = 100
+WORKER_IS_KILLED_AFTER = 100
 B_RETURNS_AFTER = 1  # of the second attempt
 
 
@@ -42,7 +46,7 @@ class Client:
     def __init__(self, name: str, stage: Stage, environment: dict[str, str]) -> None:
         self.name = name
         self.view = View()
-        self.heard: dict[tuple[str | None, int | None], int] = {}  # characters of live output, by step and attempt
+        self.heard: dict[int | None, int] = {}  # characters of live text, by attempt
         self.rewinds = 0
         self.is_done = False
         self.is_running = False
@@ -70,7 +74,7 @@ class Client:
         event = event_of(decode(line))
         self.view.fold(event)
         if event.type in ("model.delta", "tool.output"):
-            self.heard[event.step, event.attempt] = event.data["offset"] + len(event.data["text"])
+            self.heard[event.attempt] = event.data["offset"] + len(event.data["text"])
         self.rewinds += event.type == "step.rewound"
         self.is_done = self.is_done or event.type == "turn.finished"
         self._stage.show(self.name, event, self.view)
@@ -94,29 +98,29 @@ class Client:
 
 
 class Story:
-    def __init__(self, stage: Stage, conversation: AsyncConversation, turn: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self, stage: Stage, conversation: AsyncConversation, settings: Settings, environment: dict[str, str]
+    ) -> None:
         self._stage = stage
         self._conversation = conversation
-        self._environment = environment
+        self._settings = settings
         self._a, self._b = (Client(name, stage, environment) for name in NAMES)
-        self._steps = [new_step_id() for _ in range(3)]
-        self._writing = [conversation.id, turn, *self._steps]
         self._cut_off_at: str | None = None
 
-    async def play(self) -> Outcome:
+    async def play(self, *, may_kill: bool) -> Outcome:
         async with anyio.create_task_group() as group:
             await self._follow(group, self._a)
             cut = await self._follow(group, self._b)
             await self._a.until(lambda: self._a.view.head > 0)
             await self._b.until(lambda: self._b.view.head > 0)
-            async with self._writer("first") as writer:
-                await self._cut_off(cut)
-                await self._kill(writer)
-            async with self._writer("second"):
-                await self._resume(group)
-                for client in (self._a, self._b):
-                    await client.until_done()
-                    self._stage.set_state(client.name, "has seen it all")
+            await self._conversation.send(MESSAGE, model=MODEL)
+            await self._cut_off(cut)
+            if may_kill:
+                await self._kill_worker()
+            await self._resume(group)
+            for client in (self._a, self._b):
+                await client.until_done()
+                self._stage.set_state(client.name, "has seen it all")
             group.cancel_scope.cancel()
         return await self._compare()
 
@@ -126,7 +130,8 @@ class Story:
         return process
 
     def _heard(self, client: Client, attempt: int, characters: int) -> Callable[[], bool]:
-        return lambda: client.heard.get((self._steps[2], attempt), 0) >= characters
+        """Or all is over: whoever comes late misses what he wanted to see, and must not wait for it."""
+        return lambda: client.is_done or client.heard.get(attempt, 0) >= characters
 
     async def _cut_off(self, process: anyio.abc.Process) -> None:
         await self._b.until(self._heard(self._b, 1, B_IS_CUT_AFTER))
@@ -137,26 +142,24 @@ class Story:
         self._stage.set_state("B", "cut off")
         self._stage.say(f"Client B was CUT OFF (SIGKILL) in the middle of an answer. Its position: {self._cut_off_at}")
 
-    async def _kill(self, writer: anyio.abc.Process) -> None:
-        await self._a.until(self._heard(self._a, 1, WRITER_IS_KILLED_AFTER))
-        kill(writer)
-        await writer.wait()
-        self._stage.say("The writer was KILLED (SIGKILL) in the middle of the same answer. Another one tries again.")
+    async def _kill_worker(self) -> None:
+        await self._a.until(self._heard(self._a, 1, WORKER_IS_KILLED_AFTER))
+        record = read_running(self._settings.run_path)
+        for child in record.children if record is not None else ():
+            if record is not None and child.name == "worker":
+                proc.send(record.process_of(child), signal.SIGKILL)
+        self._stage.say("The worker was KILLED (SIGKILL) in the middle of the same answer. Another one tries again.")
+        await self._a.until(lambda: self._a.is_done or self._a.rewinds > 0)
+        if self._a.rewinds:
+            self._stage.say("Client A was told: the step was REWOUND, attempt 2 begins. It took the dead words back.")
+        await self._a.until(self._heard(self._a, 2, B_RETURNS_AFTER))
 
     async def _resume(self, group: anyio.abc.TaskGroup) -> None:
-        await self._a.until(lambda: self._a.rewinds > 0)
-        self._stage.say("Client A was told: the step was REWOUND, attempt 2 begins. It took the dead words back.")
-        await self._a.until(self._heard(self._a, 2, B_RETURNS_AFTER))
         self._stage.say(f"Client B comes back as a new process and RESUMES after {self._cut_off_at}")
         await self._follow(group, self._b)
-        await self._b.until(lambda: self._b.rewinds > 0)
-        self._stage.say("Client B was told of the rewind too, and then of what it had not seen.")
-
-    @asynccontextmanager
-    async def _writer(self, part: str) -> AsyncIterator[anyio.abc.Process]:
-        command = [sys.executable, "-P", "-m", "outlive.processes.demo_writer", part, *self._writing]
-        async with run_process(command, self._environment) as process:
-            yield process
+        if self._a.rewinds:
+            await self._b.until(lambda: self._b.is_done or self._b.rewinds > 0)
+            self._stage.say("Client B was told of the rewind too, and then of what it had not seen.")
 
     async def _compare(self) -> Outcome:
         transcript = await self._conversation.transcript()
@@ -199,12 +202,11 @@ def _open_log(environment: dict[str, str]) -> BinaryIO:
     return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-async def tell_story(stage: Stage, home: Path, url: str, token: str) -> Outcome:
+async def tell_story(stage: Stage, settings: Settings, url: str, token: str, *, may_kill: bool) -> Outcome:
     # The token stays in its file: the environment of a process can be read by more than the process.
     inherited = {name: value for name, value in os.environ.items() if name not in ("OUTLIVE_URL", "OUTLIVE_TOKEN")}
-    environment = {**inherited, "OUTLIVE_HOME": str(home)}
+    environment = {**inherited, "OUTLIVE_HOME": str(settings.home)}
     async with AsyncClient(url, token) as client:
         conversation = await client.conversations.create(title=TITLE, metadata={"demo": True})
-        stage.say(f"A conversation: {conversation.id}. (Its words are fixed: a pretend model speaks them.)")
-        sent = await conversation.send(MESSAGE)
-        return await Story(stage, conversation, sent.turn_id, environment).play()
+        stage.say(f"A conversation: {conversation.id}. (The built-in demo model answers; no provider is asked.)")
+        return await Story(stage, conversation, settings, environment).play(may_kill=may_kill)

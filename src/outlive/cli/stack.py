@@ -16,7 +16,7 @@ from outlive.cli.output import Json, first_error, print_json
 if TYPE_CHECKING:
     from outlive.processes.stack import StackStatus
     from outlive.processes.supervisor import Notice
-    from outlive.wiring.settings import Settings
+    from outlive.wiring.settings import Places, Settings
 
 Port = Annotated[int | None, typer.Option("--port", help="Port of the API; 0 takes a free one. Default 8484.")]
 Host = Annotated[
@@ -125,20 +125,26 @@ def down(json: Json = False) -> None:
     Example:
       outlive down
     """
-    from outlive.processes.hibernate import HIBERNATE_WITHIN_S, hibernate_all
-    from outlive.processes.stack import stop
     from outlive.wiring.settings import find_home
 
-    home = find_home()
-    hibernate_all(home, _say, HIBERNATE_WITHIN_S)
-    ended = stop(home)
-    _drain_what_is_left()
+    ended = bring_down(find_home())
     if json:
         print_json({"ended": ended})
     elif ended:
         print(f"Outlive is stopped ({len(ended)} processes ended).")
     else:
         print("Outlive was not running.")
+
+
+def bring_down(home: "Places") -> list[int]:
+    """Hibernate the machines, then end every process; returns the pids that were alive."""
+    from outlive.processes.hibernate import HIBERNATE_WITHIN_S, hibernate_all
+    from outlive.processes.stack import stop
+
+    hibernate_all(home, _say, HIBERNATE_WITHIN_S)
+    ended = stop(home)
+    _drain_what_is_left()
+    return ended
 
 
 def _drain_what_is_left() -> None:

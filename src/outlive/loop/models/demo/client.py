@@ -8,7 +8,7 @@ import anyio
 from outlive.loop.models.demo.mind import think
 from outlive.loop.models.messages import Answer, ModelRequest, Piece, TextDelta, ToolCall
 
-PACE_S = 0.02  # between two words: about as fast as people read along
+PACE_S = 0.03  # between two words: about as fast as people read along
 
 _WORD = re.compile(r"\s*\S+\s*")
 

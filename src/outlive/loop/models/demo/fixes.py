@@ -207,4 +207,7 @@ def edit_between(before: str, after: str) -> tuple[str, str]:
         last += 1
     while (first, last) != (0, 0) and before.count("".join(old[first : len(old) - last])) != 1:
         first, last = (first - 1, last) if first else (0, last - 1)
-    return "".join(old[first : len(old) - last]), "".join(new[first : len(new) - last])
+    was, becomes = "".join(old[first : len(old) - last]), "".join(new[first : len(new) - last])
+    # The line end that both have need not be replaced.
+    is_cut = was.endswith("\n") and becomes.endswith("\n") and before.count(was[:-1]) == 1
+    return (was[:-1], becomes[:-1]) if is_cut else (was, becomes)
