@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAMES = ("A", "B")
 _REMARKS = 9
+_LIVE_WIDTH = 50
 
 
 class Stage(Protocol):
@@ -55,28 +56,43 @@ class Silence:
 
 
 class Lines(Silence):
+    """Live text comes in pieces of a word or so: as many as make a line are shown together."""
+
+    def __init__(self) -> None:
+        self._live = dict.fromkeys(NAMES, "")
+
     def say(self, text: str) -> None:
         print(f"==> {text}", flush=True)
 
     def show(self, name: str, event: Event, view: View) -> None:
-        for line in _line(event, view):
+        if event.type in ("model.delta", "tool.output"):
+            self._live[name] += clean(event.data["text"])
+            if len(self._live[name]) >= _LIVE_WIDTH:
+                self._end_live(name)
+            return
+        self._end_live(name)
+        for line in _lines(event, view):
             print(f"  {name} | {line}", flush=True)
 
+    def set_state(self, name: str, state: str) -> None:
+        self._end_live(name)
 
-def _line(event: Event, view: View) -> list[str]:
-    data = event.data
+    def _end_live(self, name: str) -> None:
+        live, self._live[name] = self._live[name].strip(), ""
+        if live:
+            print(f"  {name} | live: {live}", flush=True)
+
+
+def _lines(event: Event, view: View) -> list[str]:
     match event.type:
-        case "model.delta":
-            return [f"live: {clean(data['text']).rstrip()}"]
-        case "tool.output":
-            return [f"live output: {clean(data['text']).rstrip()}"]
         case "step.rewound":
             return [f"REWOUND: attempt {event.attempt} of the step begins, its earlier text is taken back"]
         case "message.sent" | "model.responded" | "tool.finished":
-            block = block_of(view.items()[-1])
-            return [block.head, *(f"    {line}" for line in block.body.split("\n"))]
-        case _:
-            return [f"[{event.seq}] {clean_line(event.type)}"]
+            said = next((item for item in view.items() if item.get("seq") == event.seq), None)
+            if said is not None:
+                block = block_of(said)
+                return [block.head, *(f"    {line}" for line in block.body.split("\n"))]
+    return [f"[{event.seq}] {clean_line(event.type)}"]
 
 
 class Terminal:

@@ -205,9 +205,14 @@ def edit_between(before: str, after: str) -> tuple[str, str]:
     last = 0
     while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
         last += 1
-    while (first, last) != (0, 0) and before.count("".join(old[first : len(old) - last])) != 1:
+    while (first, last) != (0, 0) and not _is_only(before, "".join(old[first : len(old) - last])):
         first, last = (first - 1, last) if first else (0, last - 1)
     was, becomes = "".join(old[first : len(old) - last]), "".join(new[first : len(new) - last])
     # The line end that both have need not be replaced.
-    is_cut = was.endswith("\n") and becomes.endswith("\n") and before.count(was[:-1]) == 1
+    is_cut = was.endswith("\n") and becomes.endswith("\n") and _is_only(before, was[:-1])
     return (was[:-1], becomes[:-1]) if is_cut else (was, becomes)
+
+
+def _is_only(text: str, piece: str) -> bool:
+    """Whether it is there at one place; places may overlap."""
+    return text.find(piece) == text.rfind(piece)
