@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
@@ -12,6 +13,7 @@ from outlive.loop.activities.scribe import Scribe
 from outlive.loop.context import Bounds
 from outlive.loop.decide import Limits
 from outlive.loop.models.client import Patience
+from outlive.loop.models.demo import DemoModel
 from outlive.loop.models.registry import ModelRegistry
 from outlive.loop.saver import Saver
 from outlive.loop.sweeper import TurnSweeper
@@ -38,7 +40,8 @@ async def open_loop_parts(
     views = Views(parts.conversations, RUNS, Limits(steps=given.steps, at_once=given.tools_at_once))
     scribe = Scribe(parts.conversations, views)
     bounds = ModelBounds(Bounds(given.context_tokens, given.result_bytes), given.answer_tokens, given.stall_s)
-    models = ModelRegistry(patience=Patience(silence_s=given.stall_s))
+    demo = partial(DemoModel, given.demo_pace_s)
+    models = ModelRegistry({"demo": demo}, patience=Patience(silence_s=given.stall_s))
     saver = Saver(tools)
 
     async def connected() -> Client:

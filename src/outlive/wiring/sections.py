@@ -153,6 +153,7 @@ class LoopSettings(_Section):
     result_bytes: int = Field(32_768, ge=1_000, description="Bytes of one tool result that a model is told.")
     stall_s: float = Field(60.0, gt=0, description="Seconds that a provider may be silent in the middle of an answer.")
     sweep_s: float = Field(15.0, gt=0, description="Seconds between two looks for turns that run nowhere.")
+    demo_pace_s: float = Field(0.03, ge=0, le=10, description="Seconds between two words of the built-in demo model.")
 
 
 def _printable(token: SecretStr) -> SecretStr:
