@@ -2,14 +2,16 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
 from outlive.base import OutliveError
 from outlive.cli.render import Block, PipeFollow, block_of, clean_line, json_text
 from outlive.cli.screen import is_terminal, live_text, open_console, styled
+from outlive.cli.steps import Tally
 from outlive.client import AsyncClient, Event, View
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Terminal:
         from rich.live import Live
 
         self._view = View()
+        self._tally = Tally()
         self._console = open_console()
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
 
@@ -84,18 +87,26 @@ class Terminal:
                 self._draw()  # first: printing draws the region as it was again, and what is over must not be in it
             if event.type == "step.rewound":
                 self.remark(f"↺ attempt {event.attempt} of the step begins; what its last attempt said is taken back")
-            if item is not None:
-                self._console.print(styled(block_of(item)))
+            if item is not None and not _is_silent(item):
+                self._console.print(styled(block_of(item, is_brief=True)))
                 self._console.print()
+            if (total := self._tally.take(event)) is not None:
+                self._draw()
+                self._console.print(styled(Block(total, "", "bold")))
         self._draw()
 
     def _draw(self) -> None:
-        blocks = [block_of(item) for item in self._view.open_items()]
+        blocks = [block_of(item, is_brief=True) for item in self._view.open_items()]
         size = self._console.size
         self._live.update(live_text(blocks, size.width, size.height - 2), refresh=True)
 
     def remark(self, text: str) -> None:
         self._console.print(styled(Block(text, "", "dim italic")))
+
+
+def _is_silent(item: Mapping[str, Any]) -> bool:
+    """An answer that only calls tools: their steps follow."""
+    return item["kind"] == "answer" and not item["text"] and bool(item["tool_calls"])
 
 
 class Idle:
@@ -160,9 +171,13 @@ class Follow:
         self._output.remark(f"… {clean_line(error.message)} Trying again in {wait_s:.1f} s.")
 
 
+def choose_output(*, as_json: bool) -> Output:
+    return JsonLines() if as_json else Terminal() if is_terminal() else Pipe()
+
+
 def follow_to_screen(id: str, after: str | None, *, deltas: bool, until_idle: bool, as_json: bool) -> None:
     """Follow until Ctrl-C (or idle). Says where it left, so that one can go on from there."""
-    output: Output = JsonLines() if as_json else Terminal() if is_terminal() else Pipe()
+    output = choose_output(as_json=as_json)
     follow = Follow(id, after, deltas=deltas, until_idle=until_idle, output=output)
     try:
         with output:

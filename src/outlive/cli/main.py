@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from outlive.base import OutliveError
-from outlive.cli import bases, conversations, demo, doctor, environments, machines, principals, roles, stack, terminals
+from outlive.cli import (
+    agents,
+    bases,
+    conversations,
+    demo,
+    doctor,
+    environments,
+    machines,
+    principals,
+    roles,
+    stack,
+    terminals,
+    turns,
+)
 from outlive.cli.exit import BROKEN_PIPE, EXIT_CODES, INTERRUPTED
 from outlive.cli.output import first_error, print_error
 
@@ -29,7 +42,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (stack, roles, doctor, bases, conversations, machines, environments, principals, terminals, demo):
+_CONVERSING = (turns, conversations, agents)
+for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 
 

@@ -6,37 +6,22 @@ Rule 2: text of a dead attempt is never left standing as if it had been said. A 
         cannot and is told (`Terminal` and `Pipe` in `following.py`).
 """
 
-import json
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from outlive.cli.clean import clean as clean
+from outlive.cli.clean import clean_line as clean_line
+from outlive.cli.clean import json_text as json_text
+from outlive.cli.clean import short
+from outlive.cli.steps import Tally, Tone, brief, note_text, tool_step
 from outlive.client.view import View
 from outlive.client.wire import ConversationFacts, Event
 
 Json = Mapping[str, Any]
 
-# C0 and C1 controls, bidirectional overrides and isolates, lone surrogates (no encoding can write them).
-_HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_LINE_END = re.compile(r"\r\n?|\u2028|\u2029|\x85")
 _INDENT = "    "
 _TITLE_WIDTH = 60
-
-
-def clean(text: str) -> str:
-    """The text without what a terminal would obey."""
-    return _HARMFUL.sub("", _LINE_END.sub("\n", text))
-
-
-def clean_line(text: object) -> str:
-    """The same, on one line."""
-    return " ".join(clean(str(text)).split())
-
-
-def json_text(document: object) -> str:
-    """One line of JSON, pure ASCII: harmless in a terminal, writable in every encoding."""
-    return json.dumps(document, ensure_ascii=True, default=dict)
 
 
 class Block(NamedTuple):
@@ -45,33 +30,32 @@ class Block(NamedTuple):
     head: str
     body: str
     style: str  # of the head, for a terminal with colours
+    tone: Tone = "plain"  # of the body
 
 
-def block_of(item: Json) -> Block:
-    """An item of a transcript or a view."""
+def block_of(item: Json, *, is_brief: bool = False) -> Block:
+    """An item of a transcript or a view. `is_brief`: of what is long only the beginning and the end, and of what the
+    next step shows anyway nothing."""
     match item.get("kind"):
         case "message":
             return Block(
                 f"{_mark(item)} message from {clean_line(item.get('actor'))}", _body(item, "text"), "bold cyan"
             )
         case "answer":
-            return Block(f"{_mark(item)} answer{_of(item.get('model'))}{_state(item)}", _answer(item), "bold green")
+            said = _body(item, "text") if is_brief else _answer(item)
+            return Block(f"{_mark(item)} answer{_of(item.get('model'))}{_state(item)}", said, "bold green")
         case "tool":
-            head = f"{_mark(item)} tool{_of(item.get('name'))}{_arguments(item)}{_outcome(item)}{_state(item)}"
-            return Block(head, _body(item, "output"), "bold yellow")
+            done = tool_step(item)
+            head = f"{_mark(item)} {done.title}{_outcome(item)}{_state(item)}"
+            body = brief(done.body) if is_brief else done.body
+            return Block(head, body, "bold yellow" if _is_well(item) else "bold red", done.tone)
         case _:
-            said = ", ".join(f"{clean_line(name)}={_short(value)}" for name, value in _facts(item) if value is not None)
-            return Block(f"{_mark(item)} {clean_line(item.get('type'))}{': ' if said else ''}{said}", "", "dim")
+            style = "magenta" if item.get("type") == "artifact.published" else "dim"
+            return Block(f"{_mark(item)} {note_text(item)}", "", style)
 
 
-def _facts(item: Json) -> list[tuple[str, Any]]:
-    data = item.get("data")
-    return list(data.items()) if isinstance(data, Mapping) else []
-
-
-def _short(value: object) -> str:
-    text = clean_line(value if isinstance(value, str) else json_text(value))
-    return text if len(text) <= 200 else text[:199] + "…"
+def _is_well(item: Json) -> bool:
+    return item.get("outcome") in (None, "finished") and item.get("exit_code") in (None, 0)
 
 
 def _mark(item: Json) -> str:
@@ -91,21 +75,16 @@ def _state(item: Json) -> str:
 
 def _outcome(item: Json) -> str:
     outcome, code = item.get("outcome"), item.get("exit_code")
-    if outcome is None:
-        return ""
-    return f": {clean_line(outcome)}" + (f", exit code {code}" if isinstance(code, int) else "")
-
-
-def _arguments(item: Json) -> str:
-    arguments = item.get("arguments")
-    return f" {_short(arguments)}" if arguments else ""
+    said = [] if outcome in (None, "finished") else [clean_line(outcome)]
+    said += [f"exit code {code}"] if isinstance(code, int) and (code or said) else []
+    return f": {', '.join(said)}" if said else ""
 
 
 def _answer(item: Json) -> str:
     calls = item.get("tool_calls")
     lines = [_body(item, "text")] if item.get("text") else []
     if isinstance(calls, Sequence) and not isinstance(calls, str):
-        lines.extend(f"→ {clean_line(call.get('name'))} {_short(call.get('arguments'))}" for call in calls)
+        lines.extend(f"→ {clean_line(call.get('name'))} {short(call.get('arguments'))}" for call in calls)
     return "\n".join(lines)
 
 
@@ -187,10 +166,16 @@ class PipeFollow:
 
     def __init__(self) -> None:
         self._view = View()
+        self._tally = Tally()
         self._step: str | None = None  # the step whose live text is being written: the line is not ended
         self._written: dict[str, str] = {}  # live text so far, by open step
 
     def show(self, event: Event) -> str:
+        said = self._show(event)
+        total = self._tally.take(event)
+        return said if total is None else f"{said}{self._break()}{total}\n"
+
+    def _show(self, event: Event) -> str:
         item = self._view.fold(event)
         step = event.step or ""
         match event.type:
@@ -213,10 +198,16 @@ class PipeFollow:
         text = clean(str(event.data.get("text", "")))
         start = ""
         if self._step != step:
-            start = self._break() + f"[…] {'output' if event.type == 'tool.output' else 'answer'}, live\n{_INDENT}"
+            start = f"{self._break()}[…] {self._doing(step, event)}, live\n{_INDENT}"
             self._step = step
         self._written[step] = self._written.get(step, "") + text
         return start + _indented(text)
+
+    def _doing(self, step: str, event: Event) -> str:
+        if event.type != "tool.output":
+            return "answer"
+        found = next((item for item in self._view.open_items() if item["step"] == step), None)
+        return tool_step(found).title if found else "output"
 
     def _break(self) -> str:
         """End the line of live text that is being written."""

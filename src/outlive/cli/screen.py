@@ -14,6 +14,7 @@ from outlive.cli.render import (
     row_of,
     tail_lines,
 )
+from outlive.cli.steps import Tone
 from outlive.client.wire import ConversationFacts, Transcript
 
 if TYPE_CHECKING:
@@ -67,10 +68,22 @@ def styled(block: Block) -> "Text":
     from rich.text import Text
 
     text = Text(block.head, style=block.style)
-    if block.body:
+    for line in block.body.split("\n") if block.body else []:
         text.append("\n")
-        text.append(block.body, style="default not bold not dim")
+        text.append(line, style=_style_of(line, block.tone))
     return text
+
+
+def _style_of(line: str, tone: Tone) -> str:
+    match tone:
+        case "dim":
+            return "default not bold dim"
+        case "diff" if line.startswith("+"):
+            return "green not bold"
+        case "diff" if line.startswith("-"):
+            return "red not bold"
+        case _:
+            return "default not bold not dim"
 
 
 def live_text(blocks: Sequence[Block], width: int, height: int) -> "Text":
@@ -83,5 +96,5 @@ def live_text(blocks: Sequence[Block], width: int, height: int) -> "Text":
         text.append(block.head[:width], style=block.style)
         text.append("\n")
         for line in tail_lines(block.body, max(1, width), lines_each) if block.body else []:
-            text.append(f"{line}\n")
+            text.append(f"{line}\n", style=_style_of(line, block.tone))
     return text

@@ -1,0 +1,142 @@
+"""`outlive agents` and `outlive agent ...`: who answers, over the client."""
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outlive.base import InvalidError
+from outlive.cli.output import Json
+
+if TYPE_CHECKING:
+    from outlive.client import AgentFacts, Client
+
+PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
+
+agent_app = typer.Typer(
+    name="agent",
+    help="One agent: apply its file, show it.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("agents")(agents)
+    app.add_typer(agent_app)
+
+
+@contextmanager
+def _client() -> "Iterator[Client]":
+    from outlive.client import Client
+
+    with Client(patience_s=PATIENCE_S) as client:
+        yield client
+
+
+def _say_json(document: object) -> None:
+    from outlive.cli.clean import json_text
+
+    print(json_text(document), flush=True)
+
+
+def agents(json: Json = False) -> None:
+    """List agents by name, each in its newest version.
+
+    \b
+    Example:
+      outlive agents
+    """
+    with _client() as client:
+        found = client.agents.list()
+    if json:
+        _say_json({"items": [each.to_json() for each in found]})
+    else:
+        print(_table(found), flush=True)
+
+
+def _table(found: "Sequence[AgentFacts]") -> str:
+    from outlive.cli.clean import clean_line
+
+    rows = [("NAME", "VERSION", "MODEL", "TOOLS")]
+    for each in found:
+        version = f"{each.version}{' (built in)' if each.builtin else ''}"
+        rows.append((clean_line(each.name), version, clean_line(each.model), clean_line(", ".join(each.tools))))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = (
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+@agent_app.command()
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Its definition, in TOML.")],
+    json: Json = False,
+) -> None:
+    """Make a definition the newest version of its agent. The same again makes no new version.
+
+    \b
+    Example:
+      outlive agent apply reviewer.toml && outlive run "Review the last commit" --agent reviewer --repo .
+    """
+    definition = _read(file)
+    with _client() as client:
+        made = client.agents.apply(definition)
+    if json:
+        _say_json(made.to_json())
+    else:
+        print(f"{made.name} version {made.version}", flush=True)
+
+
+@agent_app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")],
+    version: Annotated[int | None, typer.Option("--version", min=1, help="Which one. Default: the newest.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what an agent is.
+
+    \b
+    Example:
+      outlive agent show coder
+    """
+    from outlive.cli.clean import clean, clean_line, json_text
+    from outlive.cli.render import when
+
+    with _client() as client:
+        found = client.agents.get(name, version)
+    if json:
+        _say_json(found.to_json())
+        return
+    rows = [
+        ("name", clean_line(found.name)),
+        ("version", f"{found.version}{' (built in)' if found.builtin else ''}"),
+        ("model", clean_line(found.model)),
+        ("tools", clean_line(", ".join(found.tools))),
+        ("environment", clean_line(found.environment) if found.environment else None),
+        ("budget", json_text(found.budget) if found.budget is not None else None),
+        ("policy", json_text(found.policy) if found.policy is not None else None),
+        ("applied", f"{when(found.created_at)} by {clean_line(found.created_by)}"),
+    ]
+    lines = [f"{label:<13}{value}" for label, value in rows if value is not None]
+    print("\n".join([*lines, "", clean(found.instructions)]), flush=True)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        dumps(found)
+        return found
+    except OSError as error:
+        raise InvalidError("agent.unreadable", f"{str(file)!r} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InvalidError("agent.toml", f"{str(file)!r} is not UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidError("agent.toml", f"{str(file)!r} is not TOML: {error}.") from None
+    except TypeError:
+        raise InvalidError("agent.toml", f"{str(file)!r} holds a date or a time: no field is one.") from None

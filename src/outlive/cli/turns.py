@@ -1,0 +1,118 @@
+"""`outlive run` and `outlive interrupt`: give an agent something to do and watch it; stop it."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outlive.base import InvalidError
+from outlive.cli.exit import DONE, FAILED, INTERRUPTED
+from outlive.cli.output import Json
+
+if TYPE_CHECKING:
+    from outlive.client import Client
+
+PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
+TITLE_LENGTH = 80
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("run")(run)
+    app.command("interrupt")(interrupt)
+
+
+def run(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to do; - reads it from standard input.")],
+    agent: Annotated[str | None, typer.Option("--agent", help="Agent that does it. Default: coder.")] = None,
+    repo: Annotated[
+        str | None,
+        typer.Option(
+            "--repo",
+            metavar="PATH|URL",
+            help="Repository to work on. Of a path: what is checked out, with what is not committed.",
+        ),
+    ] = None,
+    conversation: Annotated[
+        str | None, typer.Option("--conversation", metavar="C", help="Go on in this conversation.")
+    ] = None,
+    environment: Annotated[str | None, typer.Option("--environment", help="Environment of its machine.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Model that answers (provider:name).")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not follow: print the conversation's id.")] = False,
+    json: Json = False,
+) -> int:
+    """Give an agent something to do, and follow it until its turn ends. Ctrl-C detaches: the turn goes on.
+
+    Exits with 0 when the turn is done, with 1 when it ended in another way. With --json each event is one line.
+
+    \b
+    Examples:
+      outlive run "Make the failing test pass" --repo .
+      outlive run "Now write a changelog entry" --conversation conv_0198...
+      C=$(outlive run "Find out why the build is slow" --repo . --detach)
+    """
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if conversation is not None and (agent or repo or environment):
+        raise InvalidError(
+            "cli.usage", "A conversation keeps its agent, repository and environment: leave those options out."
+        )
+    from outlive.client import Client
+
+    with Client(patience_s=PATIENCE_S) as client:
+        if conversation is None:
+            conversation = _begin(client, text, agent=agent, repo=repo, environment=environment)
+        if detach:
+            sent = client.conversations.get(conversation).send(text, model=model)
+            facts = {"conversation": conversation, "message_id": sent.message_id, "turn_id": sent.turn_id}
+            _say({**facts, "seq": sent.seq} if json else conversation)
+            return DONE
+    from outlive.cli.running import run_to_screen
+
+    outcome = run_to_screen(conversation, text, model=model, as_json=json)
+    return INTERRUPTED if outcome is None else DONE if outcome == "done" else FAILED
+
+
+def _begin(client: "Client", text: str, *, agent: str | None, repo: str | None, environment: str | None) -> str:
+    from outlive.cli.clean import clean_line
+
+    title = clean_line(text)
+    title = title if len(title) <= TITLE_LENGTH else f"{title[: TITLE_LENGTH - 1]}…"
+    metadata = {"repo": _repo(client, repo)} if repo is not None else None
+    made = client.conversations.create(agent=agent, title=title, environment=environment, metadata=metadata)
+    return made.id
+
+
+def _repo(client: "Client", repo: str) -> dict[str, Any]:
+    """What the conversation's metadata says of its repository."""
+    from outlive.cli.repository import is_address, make_bundle
+
+    if is_address(repo):
+        return {"url": repo}
+    bundle = make_bundle(Path(repo))
+    if not bundle.has_history:
+        print("The repository goes without its history: it is too large, or not all here.", file=sys.stderr, flush=True)
+    return {"blob": client.blobs.put(bundle.content)}
+
+
+def interrupt(
+    conversation: Annotated[str, typer.Argument(metavar="C", help="Id of the conversation (conv_...).")],
+    reason: Annotated[str | None, typer.Option("--reason", help="Said in the log, and to the agent.")] = None,
+    json: Json = False,
+) -> None:
+    """Stop the turn that is open, at once. It has ended when the command returns.
+
+    \b
+    Example:
+      outlive interrupt conv_0198... --reason "wrong branch"
+    """
+    from outlive.client import Client
+
+    with Client(patience_s=PATIENCE_S) as client:
+        found = client.conversations.get(conversation).interrupt(reason)
+    _say(found.facts.to_json() if json else f"interrupted: {found.id}")
+
+
+def _say(what: object) -> None:
+    from outlive.cli.clean import json_text
+
+    print(what if isinstance(what, str) else json_text(what), flush=True)
