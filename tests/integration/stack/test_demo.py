@@ -1,0 +1,120 @@
+"""`outlive demo` where machines can run: the agent makes the failing test pass, whatever happens to its worker."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventually import eventually_sync
+from integration.demo.test_demo import processes_of
+from integration.stack.homes import COMMAND, Home
+
+WITHIN_S = 240.0
+FIX = "+    return -(-entries // size)"
+NO_KEYS = {"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": ""}
+
+
+@pytest.fixture
+def home(home: Home) -> Home:
+    home.environment |= {"OUTLIVE_MACHINES__ENABLED": "on", "OUTLIVE_LOOP__DEMO_PACE_S": "0", **NO_KEYS}
+    return home
+
+
+def run_demo(home: Home, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, "demo", *arguments],
+        env=home.environment,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+def story_of(home: Home, conversation: str) -> list[tuple[Any, ...]]:
+    """What was said and done, without what differs from run to run: ids, times, attempts."""
+    story: list[tuple[Any, ...]] = []
+    for event in home.get(f"/v1/conversations/{conversation}/events?limit=1000")["items"]:
+        data = event["data"]
+        match event["type"]:
+            case "model.responded":
+                story.append((data["text"], [(call["name"], call["arguments"]) for call in data["tool_calls"]]))
+            case "tool.finished":
+                output = re.sub(r"in \d+\.\d+s|art_\w+", "", data["output"])
+                story.append((data["outcome"], data["exit_code"], output))
+            case "turn.finished":
+                story.append((data["outcome"], data["reason"]))
+    # Calls that are independent end in any order.
+    return sorted(story, key=str)
+
+
+def kill_worker(home: Home) -> None:
+    """And wait until there is another one."""
+    worker = home.pid_of("worker")
+    home.kill(worker)
+    eventually_sync(lambda: home.pid_of("worker") != worker, WITHIN_S)
+
+
+@pytest.mark.timeout(300)
+def test_the_agent_makes_the_test_pass_in_its_machine_and_all_is_stopped(home: Home) -> None:
+    result = run_demo(home, "--exit")
+    assert result.returncode == 0, result.stdout + result.stderr
+    shown = result.stdout
+    assert "built-in demo model" in shown
+    failed, mended = shown.index("AssertionError: 3 != 4"), shown.index("Done: all 7 tests pass.")
+    assert failed < shown.index(FIX) < mended < shown.index("The turn is done.")
+    assert re.search(r"attach term_\w+", shown)
+    assert re.search(r"API: http://127\.0\.0\.1:\d+", shown)
+    assert "Traceback" not in result.stderr
+    eventually_sync(lambda: processes_of(home) == [], WITHIN_S)
+    # The machine sleeps, and is what the agent left.
+    home.up()
+    [machine] = home.get("/v1/machines")["items"]
+    assert machine["state"] == "hibernated"
+    ended = home.post(f"/v1/machines/{machine['id']}/exec", {"command": "git diff; python3 -B -m unittest"})
+    assert FIX in ended["stdout"]
+    assert (ended["exit_code"], ended["stderr"].splitlines()[-1]) == (0, "OK")
+    [conversation] = home.get("/v1/conversations")["items"]
+    [artifact] = home.get(f"/v1/conversations/{conversation['id']}/artifacts")["items"]
+    assert (artifact["title"], artifact["media_type"]) == ("The fix", "text/x-diff")
+
+
+@pytest.mark.timeout(400)
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing_but_the_time(home: Home) -> None:
+    home.up(OUTLIVE_LOOP__DEMO_PACE_S="0.02")
+    undisturbed = json.loads(run_demo(home, "--json").stdout)
+    assert undisturbed["outcome"] == "done"
+
+    with home.start("demo") as process:
+        assert process.stdout is not None
+        # In the middle of an answer, and again right after a command was run.
+        for moment in ("gets 3 and wants 4", "Ran 7 tests"):
+            assert any(moment in line for line in process.stdout)
+            kill_worker(home)
+        rest = process.stdout.read()
+        assert process.wait() == 0, rest
+    assert "The turn is done." in rest
+    [disturbed, *_] = home.get("/v1/conversations")["items"]
+    events = home.get(f"/v1/conversations/{disturbed['id']}/events?limit=1000")["items"]
+    recovered = [event["data"] for event in events if event["type"] == "turn.recovered"]
+    assert recovered
+    assert story_of(home, disturbed["id"]) == story_of(home, undisturbed["conversation"])
+
+
+def test_the_sample_project_is_the_same_bundle_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from outlive.cli.sample_repo import bundle_sample
+
+    first = bundle_sample()
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody Else")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    assert bundle_sample() == first
+    monkeypatch.delenv("GIT_DIR")
+    (tmp_path / "sample.bundle").write_bytes(first)
+    subprocess.run(["git", "clone", "--quiet", "sample.bundle", "clone"], cwd=tmp_path, check=True)
+    ran = subprocess.run(
+        ["python3", "-B", "-m", "unittest"], cwd=tmp_path / "clone", capture_output=True, text=True, check=False
+    )
+    assert ran.stderr.splitlines()[-1] == "FAILED (failures=1)"
