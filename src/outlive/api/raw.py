@@ -84,11 +84,19 @@ class RawStream(asyncio.Protocol, anyio.abc.ByteStream):
             self._transport.resume_reading()
         return piece
 
-    async def send(self, item: bytes) -> None:
+    def send_now(self, item: bytes) -> bool:
+        """Send it. Whether more may follow at once; if not, `drain` waits until then."""
         if self._is_lost or self._transport.is_closing():
             raise anyio.BrokenResourceError
         self._transport.write(item)
+        return self._writable.is_set()
+
+    async def drain(self) -> None:
         await self._writable.wait()
+
+    async def send(self, item: bytes) -> None:
+        if not self.send_now(item):
+            await self.drain()
         await anyio.lowlevel.checkpoint()
 
     async def send_eof(self) -> None:

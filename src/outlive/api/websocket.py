@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import anyio
+import anyio.lowlevel
 from starlette.datastructures import Headers
 from websockets.exceptions import ConnectionClosed, InvalidState
 from websockets.frames import Opcode
@@ -197,11 +198,13 @@ class WebSocket:
 
     async def _write(self, pieces: list[bytes]) -> None:
         try:
-            with anyio.fail_after(self._stall_s):
-                # Written at once, before anything is waited for: what several tasks send is not mixed.
-                await self._stream.send(b"".join(pieces))
-                if SEND_EOF in pieces:
-                    await self._stream.send_eof()
+            # Written at once, before anything is waited for: what several tasks send is not mixed.
+            if not self._stream.send_now(b"".join(pieces)):
+                with anyio.fail_after(self._stall_s):
+                    await self._stream.drain()
+            if SEND_EOF in pieces:
+                await self._stream.send_eof()
+            await anyio.lowlevel.checkpoint()
         except TimeoutError:
             self._stream.abort()
             raise GoneError from None

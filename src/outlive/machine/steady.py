@@ -18,6 +18,11 @@ def steady(stream: anyio.abc.ByteStream) -> anyio.abc.ByteStream:
     return _Steady(stream, stream.extra(anyio.abc.SocketAttribute.raw_socket))  # noqa: S610
 
 
+def send_at_once(stream: anyio.abc.ByteStream, data: bytes) -> bytes:
+    """What of `data` the other end does not take just now: often nothing, and then no deadline had to be set."""
+    return data[stream.send_now(data) :] if isinstance(stream, _Steady) else data
+
+
 class _Steady(anyio.abc.ByteStream):
     """Reads and writes by itself; all else is the stream's that it is made of."""
 
@@ -40,8 +45,16 @@ class _Steady(anyio.abc.ByteStream):
                 raise anyio.EndOfStream
             return data
 
+    def send_now(self, data: bytes) -> int:
+        try:
+            return self._raw.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._failed() from error
+
     async def send(self, item: bytes) -> None:
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint_if_cancelled()
         view = memoryview(item)
         while view:
             try:
@@ -50,6 +63,8 @@ class _Steady(anyio.abc.ByteStream):
                 await anyio.wait_writable(self._raw)
             except OSError as error:
                 raise self._failed() from error
+        # Others get their turn after it is sent: what is sent is waited for, a key's echo mostly.
+        await anyio.lowlevel.cancel_shielded_checkpoint()
 
     async def send_eof(self) -> None:
         await self._stream.send_eof()

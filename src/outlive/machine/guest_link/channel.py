@@ -80,6 +80,7 @@ class Channel:
         self._streams: dict[int, GuestStream] = {}
         self._last_id = 0
         self._out = bytearray()
+        self._is_sending = False  # a piece that was taken out of it is not all on the wire
         self._has_out = anyio.Event()
         self._has_room = anyio.Event()
         self._gone = anyio.Event()
@@ -131,9 +132,13 @@ class Channel:
 
     # Out
 
+    @property
+    def has_room(self) -> bool:
+        return len(self._out) <= _OUT_SIZE
+
     async def wait_for_room(self) -> None:
         """While too much waits to go out. A guest that does not read is left after a deadline, so this ends."""
-        while len(self._out) > _OUT_SIZE and self.away is None:
+        while not self.has_room and self.away is None:
             if self._has_room.is_set():
                 self._has_room = anyio.Event()
             await self._has_room.wait()
@@ -143,10 +148,21 @@ class Channel:
     def send_now(self, frame: bytes) -> None:
         if self.away is not None:
             return
-        self._out += frame
-        self._has_out.set()
-        if len(self._out) > _OUT_LIMIT:
-            self.close("it does not read")
+        if not self._out and not self._is_sending:
+            # Nothing is before it: it goes at once, without a turn of the task that writes.
+            frame = frame[self._try_to_send(frame) :]
+        if frame and self.away is None:
+            self._out += frame
+            self._has_out.set()
+            if len(self._out) > _OUT_LIMIT:
+                self.close("it does not read")
+
+    def _try_to_send(self, frame: bytes) -> int:
+        try:
+            return self._connection.send_now(frame)
+        except OSError:
+            self.close("the connection broke")
+            return 0
 
     async def _write(self) -> None:
         while True:
@@ -157,6 +173,7 @@ class Channel:
                 data = bytes(memoryview(self._out)[:size])
                 del self._out[:size]
                 self._has_room.set()
+                self._is_sending = True
                 try:
                     with anyio.fail_after(WRITE_DEADLINE_S):
                         await self._connection.send(data)
@@ -166,6 +183,7 @@ class Channel:
                 except OSError:
                     self.close("the connection broke")
                     return
+                self._is_sending = False
 
     async def ask(self, verb: str, words: Words, streams: dict[str, GuestStream] | None = None) -> Asked:
         """Send a request. Its answer is awaited apart, so that several can be under way at once."""

@@ -26,6 +26,13 @@ class Connection:
             except BlockingIOError:
                 await anyio.wait_readable(self._socket)
 
+    def send_now(self, data: bytes) -> int:
+        """As much of it as the other end takes at once: how many bytes that was."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
     async def send(self, data: bytes) -> None:
         await anyio.lowlevel.checkpoint()
         view = memoryview(data)

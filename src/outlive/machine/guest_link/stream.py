@@ -11,6 +11,8 @@ from outlive.guest.wire import PAYLOAD_LIMIT, Kind, WireError, encode, encode_cr
 
 
 class Outlet(Protocol):
+    @property
+    def has_room(self) -> bool: ...
     async def wait_for_room(self) -> None: ...
     def send_now(self, frame: bytes) -> None: ...
 
@@ -76,6 +78,15 @@ class GuestStream:
 
     # Out
 
+    def send_now(self, data: bytes) -> bool:
+        """Send all of it if nothing has to be waited for, or nothing."""
+        if self.lost is not None or self._is_cut or self._flow.has_ended or not self._outlet.has_room:
+            return False
+        if len(data) > min(self._flow.may_send, PAYLOAD_LIMIT):
+            return False
+        self._send_part(data)
+        return True
+
     async def send(self, data: bytes) -> None:
         """Returns when all of it is on its way: waits for the guest's credit. `unavailable` if it wants no more."""
         view = memoryview(data)
@@ -90,9 +101,12 @@ class GuestStream:
             part = bytes(view[: min(self._flow.may_send, PAYLOAD_LIMIT)])
             view = view[len(part) :]
             # Nothing is awaited from the check to the wire: a caller that is cut off has sent all of a part or nothing.
-            self._flow.send(len(part))
-            self.sent += len(part)
-            self._outlet.send_now(encode(Kind.DATA, self.id, part))
+            self._send_part(part)
+
+    def _send_part(self, part: bytes) -> None:
+        self._flow.send(len(part))
+        self.sent += len(part)
+        self._outlet.send_now(encode(Kind.DATA, self.id, part))
 
     def end(self) -> None:
         self._finish(Kind.END)

@@ -6,6 +6,7 @@ import anyio
 import anyio.abc
 
 from outlive.base import UnavailableError
+from outlive.machine.steady import send_at_once
 from outlive.machine.terminal.frames import Channel, Frame, FrameDecoder, encode
 
 SEND_WITHIN_S = 60.0
@@ -21,8 +22,9 @@ class ByteFrames:
 
     async def send(self, channel: Channel, payload: bytes) -> None:
         try:
-            with anyio.fail_after(SEND_WITHIN_S):
-                await self._stream.send(encode(channel, payload))
+            if rest := send_at_once(self._stream, encode(channel, payload)):
+                with anyio.fail_after(SEND_WITHIN_S):
+                    await self._stream.send(rest)
         except TimeoutError:
             raise _away("it takes nothing any more") from None
         except _GONE as error:

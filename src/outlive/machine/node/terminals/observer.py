@@ -14,10 +14,12 @@ from typing import Protocol
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from outlive.base import OutliveError
 from outlive.machine.caller import closing
 from outlive.machine.node.terminals.tail import Tail
+from outlive.machine.steady import send_at_once
 from outlive.machine.terminal import frames
 from outlive.machine.terminal.door import INPUT_LIMIT, AttachTerminal, Present
 from outlive.machine.terminal.frames import Channel, Frame, FrameDecoder
@@ -157,8 +159,10 @@ class Observer:
         while True:
             self._woken = anyio.Event()
             if batch := self._gather():
-                with anyio.fail_after(SEND_WITHIN_S):
-                    await stream.send(batch)
+                if rest := send_at_once(stream, batch):
+                    with anyio.fail_after(SEND_WITHIN_S):
+                        await stream.send(rest)
+                await anyio.lowlevel.checkpoint()
             elif self._is_over:
                 return
             elif self.position < self._watched.tail.start:
