@@ -112,7 +112,7 @@ def die_at(home: Home, point: CrashPoint, path: str, body: object) -> None:
 
 
 def test_a_message_cut_off_by_a_dying_api_is_recorded_once(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, OUTLIVE_LOOP__ENABLED="false")
     conversation = make_conversation(home)
     path = f"/v1/conversations/{conversation}/messages"
     for point in SEND_POINTS:
@@ -131,7 +131,7 @@ def test_a_message_cut_off_by_a_dying_api_is_recorded_once(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("operation", ["create", "fork"])
 def test_a_conversation_cut_off_by_a_dying_api_is_made_once(tmp_path: Path, operation: str) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, OUTLIVE_LOOP__ENABLED="false")
     first = make_conversation(home)
     path = "/v1/conversations" if operation == "create" else f"/v1/conversations/{first}/fork"
     body: dict[str, Any] = {"title": "only one"} if operation == "create" else {"at": 1}
@@ -147,7 +147,7 @@ def test_a_conversation_cut_off_by_a_dying_api_is_made_once(tmp_path: Path, oper
 
 def test_what_nobody_was_told_of_is_shown_to_those_who_come(tmp_path: Path) -> None:
     """Killed between the log and the feed, and never asked again."""
-    home = Home(tmp_path)
+    home = Home(tmp_path, OUTLIVE_LOOP__ENABLED="false")
     conversation = make_conversation(home)
     die_at(home, CrashPoint.FEED_BEFORE_PUBLISH, f"/v1/conversations/{conversation}/messages", {"text": "kept"})
     with api(home) as served:

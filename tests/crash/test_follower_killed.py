@@ -99,7 +99,7 @@ async def test_a_client_killed_a_hundred_times_has_what_an_uninterrupted_one_has
     tmp_path: Path, feed: str, redis_server: RedisService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "local" if feed == "local" else redis_server.url
-    home = Home(tmp_path / "home", OUTLIVE_FEED__URL=url)
+    home = Home(tmp_path / "home", OUTLIVE_FEED__URL=url, OUTLIVE_LOOP__ENABLED="false")
     monkeypatch.setenv("OUTLIVE_FEED__URL", url)  # for the writer, which is here
     await anyio.to_thread.run_sync(home.up)
     try:

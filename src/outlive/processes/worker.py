@@ -81,7 +81,8 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
         settler = make_settler(client)
         reconciler = Reconciler(parts.machines, parts.checkpoints, parts.nodes, settler, clock, margin_s=margin_s)
         sweeper = Sweeper(parts.checkpoints, CheckpointStore(await open_object_store(settings)), clock)
-        for background in (reconciler, sweeper, environments.pool, loop.sweeper, loop.saver):
+        of_turns = (loop.sweeper, loop.saver) if settings.loop.enabled else ()
+        for background in (reconciler, sweeper, environments.pool, *of_turns):
             group.start_soon(background.run)
         builds = BuildActivities(environments.building)
         duties = Duties((SettleMachine, BuildEnvironment), (*records.all, *builds.all))
@@ -97,14 +98,17 @@ def _without_absent(settings: Settings, tools: ToolParts) -> ToolParts:
 
 async def _work(settings: Settings, client: Client, duties: Duties, turns: Duties, ready_fd: int | None) -> None:
     """Two queues: what a machine waits for is not held up by turns, nor the other way round."""
-    workers = (
+    workers = [
         make_worker(
             client, MACHINES, settings, workflows=[Ping, *duties.workflows], activities=[pong, *duties.activities]
-        ),
-        make_worker(
-            client, LOOP, settings, workflows=turns.workflows, activities=turns.activities, beat_s=_LOOP_BEAT_S
-        ),
-    )
+        )
+    ]
+    if settings.loop.enabled:
+        workers.append(
+            make_worker(
+                client, LOOP, settings, workflows=turns.workflows, activities=turns.activities, beat_s=_LOOP_BEAT_S
+            )
+        )
     async with anyio.create_task_group() as group:
         for worker in workers:
             group.start_soon(run_until_shut, worker)

@@ -144,6 +144,7 @@ class WorkerSettings(_Section):
 
 
 class LoopSettings(_Section):
+    enabled: bool = Field(True, description="Whether turns are run. Without, messages are only recorded.")
     steps: int = Field(200, ge=1, le=10_000, description="Steps of one turn, after which it ends as failed.")
     tools_at_once: int = Field(8, ge=1, le=100, description="Independent tool calls of one answer that run at once.")
     context_tokens: int = Field(

@@ -1,4 +1,4 @@
-"""One running stack for the commands of conversations."""
+"""One running stack for the commands of conversations; what is said there is written by the tests themselves."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from integration.stack.homes import Home
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    home = Home(tmp_path_factory.mktemp("cli") / "home")
+    home = Home(tmp_path_factory.mktemp("cli") / "home", OUTLIVE_LOOP__ENABLED="false")
     home.up()
     yield home
     home.stop()

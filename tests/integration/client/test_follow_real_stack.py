@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    home = Home(tmp_path_factory.mktemp("client") / "home")
+    home = Home(tmp_path_factory.mktemp("client") / "home", OUTLIVE_LOOP__ENABLED="false")
     home.up()
     yield home
     home.stop()
@@ -30,7 +30,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    home = Home(tmp_path / "home")
+    home = Home(tmp_path / "home", OUTLIVE_LOOP__ENABLED="false")
     home.up()
     yield home
     home.stop()

@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    home = Home(tmp_path_factory.mktemp("guides") / "home")
+    home = Home(tmp_path_factory.mktemp("guides") / "home", OUTLIVE_LOOP__ENABLED="false")
     home.up()
     yield home
     home.stop()

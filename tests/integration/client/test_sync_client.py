@@ -27,7 +27,7 @@ from outlive.client.following import SILENCE_S
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    home = Home(tmp_path_factory.mktemp("sync") / "home")
+    home = Home(tmp_path_factory.mktemp("sync") / "home", OUTLIVE_LOOP__ENABLED="false")
     home.up()
     yield home
     home.stop()
