@@ -2,12 +2,14 @@
 
 A point does nothing unless the environment arms it: `OUTLIVE_CRASH_AT=log.before_commit` kills at the first visit,
 `log.before_commit:3` at the third. For processes that are started again with the same environment there is
-`OUTLIVE_CRASH_FOLDER`: a file there that is named like a point kills once; whoever dies of it has removed it. Each
-point has a crash test (`tests/style/test_crashpoints.py` counts them).
+`OUTLIVE_CRASH_FOLDER`: a file there that is named like a point kills once; whoever dies of it has removed it. A number
+in the file is the process that is killed, in place of the one that came by. Each point has a crash test
+(`tests/style/test_crashpoints.py` counts them).
 """
 
 import os
 import signal
+from contextlib import suppress
 from enum import StrEnum
 
 
@@ -72,8 +74,17 @@ def reach(point: CrashPoint) -> None:
         if _visits_left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
     if _folder is not None:
-        try:
-            os.unlink(f"{_folder}/{point}")
-        except FileNotFoundError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
+        _fall_into_trap(f"{_folder}/{point}")
+
+
+def _fall_into_trap(path: str) -> None:
+    taken = f"{path}.{os.getpid()}"
+    try:
+        os.rename(path, taken)  # of several who come by at once, one takes it
+    except FileNotFoundError:
+        return
+    with open(taken, encoding="ascii") as file:
+        named = file.read().strip()
+    os.unlink(taken)
+    with suppress(ProcessLookupError):
+        os.kill(int(named or os.getpid()), signal.SIGKILL)

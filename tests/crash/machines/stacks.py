@@ -104,9 +104,12 @@ class CrashStack:
 
     # ── accidents ──
 
-    def arm(self, point: CrashPoint) -> None:
-        (self.folder / point).touch()
-        self.trace.say(f"armed {point}")
+    def arm(self, point: CrashPoint, victim: int | None = None) -> None:
+        """The process that comes by dies there; with `victim`, that process does at that moment."""
+        made = self.folder / f"made.{point}"
+        made.write_text(str(victim or ""))
+        made.rename(self.folder / point)
+        self.trace.say(f"armed {point} {victim or ''}")
 
     def is_armed(self, point: CrashPoint) -> bool:
         return (self.folder / point).exists()
