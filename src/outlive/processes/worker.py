@@ -6,11 +6,12 @@ It is ready when a workflow and an activity went through it from end to end. At 
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import anyio
+import anyio.lowlevel
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -48,6 +49,7 @@ class Duties(NamedTuple):
 
     workflows: Sequence[type] = ()
     activities: Sequence[Callable[..., Any]] = ()
+    warm_up: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint  # what is made before it is ready
 
 
 def main(settings: Settings, lifeline_fd: int | None = None, ready_fd: int | None = None) -> None:
@@ -86,7 +88,7 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
             group.start_soon(background.run)
         builds = BuildActivities(environments.building)
         duties = Duties((SettleMachine, BuildEnvironment), (*records.all, *builds.all))
-        await _work(settings, client, duties, Duties((Turn,), loop.activities), ready_fd)
+        await _work(settings, client, duties, Duties((Turn,), loop.activities, loop.warm_up), ready_fd)
 
 
 def _without_absent(settings: Settings, tools: ToolParts) -> ToolParts:
@@ -114,6 +116,7 @@ async def _work(settings: Settings, client: Client, duties: Duties, turns: Dutie
             group.start_soon(run_until_shut, worker)
         try:
             took_ms = await ping(client)
+            await turns.warm_up()
             _log.info("working", extra={"task_queues": [MACHINES, LOOP], "ping_ms": round(took_ms, 1)})
             tell_ready(ready_fd)
             await anyio.sleep_forever()

@@ -1,6 +1,8 @@
 """From settings to the loop: what a worker runs turns with."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -8,13 +10,14 @@ from typing import Any, NamedTuple
 import anyio
 from temporalio.client import Client
 
+from outlive.base import OutliveError
 from outlive.loop.activities import ModelActivities, ModelBounds, PlanActivities, ToolActivities
 from outlive.loop.activities.scribe import Scribe
 from outlive.loop.context import Bounds
 from outlive.loop.decide import Limits
 from outlive.loop.models.client import Patience
 from outlive.loop.models.demo import DemoModel
-from outlive.loop.models.registry import ModelRegistry
+from outlive.loop.models.registry import ModelRegistry, default_model
 from outlive.loop.saver import Saver
 from outlive.loop.sweeper import TurnSweeper
 from outlive.loop.tools import RUNS, ToolParts
@@ -23,11 +26,15 @@ from outlive.wiring.build import Parts
 from outlive.wiring.loop_client import make_loop_client
 from outlive.wiring.settings import Settings
 
+_log = logging.getLogger(__name__)
+
 
 class LoopParts(NamedTuple):
-    """What a worker does for turns. `sweeper` and `saver` are run by whoever owns them."""
+    """What a worker does for turns. `sweeper` and `saver` are run by whoever owns them. `warm_up` makes the client of
+    the default model, so that the first turn does not wait for the import of its SDK."""
 
     activities: Sequence[Callable[..., Any]]
+    warm_up: Callable[[], Awaitable[None]]
     sweeper: TurnSweeper
     saver: Saver
 
@@ -47,6 +54,12 @@ async def open_loop_parts(
     async def connected() -> Client:
         return client
 
+    async def warm_up() -> None:
+        try:
+            await models.find(default_model(os.environ))
+        except OutliveError as error:
+            _log.warning("the default model cannot be used: %s", error.message)
+
     try:
         yield LoopParts(
             activities=(
@@ -54,6 +67,7 @@ async def open_loop_parts(
                 *ModelActivities(scribe, parts.agents, models, bounds).all,
                 *ToolActivities(scribe, parts.agents, tools).all,
             ),
+            warm_up=warm_up,
             sweeper=TurnSweeper(parts.catalog, make_loop_client(connected), parts.clock, every_s=given.sweep_s),
             saver=saver,
         )

@@ -117,6 +117,7 @@ async def stage_at(home: Path, temporal: str, tools: ToolParts | None = None, **
             async def connected() -> Client:
                 return client
 
+            await made.warm_up()  # imports an SDK: many seconds, where others work too
             yield Stage(settings, parts, make_loop_client(connected), client, made)
         group.cancel_scope.cancel()
 

@@ -93,7 +93,8 @@ class ModelRegistry:
         async with self._lock:
             client = self._clients.get(name.provider)
             if client is None:
-                client = await anyio.to_thread.run_sync(self._makers[name.provider])
+                # Whoever is cancelled does not wait for an import; the next one finds it made.
+                client = await anyio.to_thread.run_sync(self._makers[name.provider], abandon_on_cancel=True)
                 self._clients[name.provider] = client
         return client, name
 
