@@ -23,6 +23,10 @@ from bench import (
     machines_start,
     machines_wake,
     storage,
+    terminals_attach,
+    terminals_echo,
+    terminals_memory,
+    terminals_throughput,
 )
 from bench.facts import Facts, gather_facts
 from bench.house import forget_environment
@@ -44,6 +48,7 @@ BENCHES = {
     for module in (
         *(appends, appends_postgres, catch_up, fan_out, latency, storage, idle),
         *(machines_start, machines_wake, machines_claim, machines_exec, machines_checkpoint, machines_idle),
+        *(terminals_echo, terminals_attach, terminals_throughput, terminals_memory),
     )
 }
 

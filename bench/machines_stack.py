@@ -57,6 +57,14 @@ class Line:
         body = {"effect_id": new_effect_id(), **words}
         return self.call("POST", f"/v1/machines/{machine}/exec", body, has_key=False)
 
+    def put_file(self, machine: str, path: str, content: bytes) -> None:
+        headers = {**self._headers, "Content-Type": "application/octet-stream"}
+        self._connection.request("PUT", f"/v1/machines/{machine}/files{path}", content, headers)
+        answer = self._connection.getresponse()
+        if answer.status >= http.client.BAD_REQUEST:
+            raise RuntimeError(f"PUT {path}: {answer.status} {answer.read().decode(errors='replace')}")
+        answer.read()
+
     def delete(self, machine: str) -> None:
         self.call("DELETE", f"/v1/machines/{machine}")
 
@@ -68,13 +76,13 @@ class Stack:
     def __init__(self, settings: Settings, url: str, bare_path: Path) -> None:
         self.settings = settings
         self.bare_path = bare_path  # where a bare rival may have its sandboxes: they are cleaned up too
-        self._url = url
-        self._token = str(json.loads(settings.endpoint_path.read_text())["token"])
-        self.line = Line(url, self._token)
+        self.url = url
+        self.token = str(json.loads(settings.endpoint_path.read_text())["token"])
+        self.line = Line(url, self.token)
 
     @contextmanager
     def lines(self, count: int) -> Iterator[list[Line]]:
-        made = [Line(self._url, self._token) for _ in range(count)]
+        made = [Line(self.url, self.token) for _ in range(count)]
         try:
             yield made
         finally:

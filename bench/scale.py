@@ -28,6 +28,13 @@ class Scale:
     checkpoint_rounds: int
     checkpoint_mib: int
     idle_machines: int
+    terminal_rounds: int
+    keys: int  # in a round, one after the other
+    attaches: int  # in a round, one after the other
+    output_mb: int  # to one observer
+    crowd: int  # observers at once
+    crowd_output_mb: int
+    idle_terminals: int
 
     def with_rounds(self, rounds: int) -> "Scale":
         return replace(
@@ -38,6 +45,7 @@ class Scale:
             machine_crowd_rounds=rounds,
             exec_rounds=rounds,
             checkpoint_rounds=rounds,
+            terminal_rounds=rounds,
         )
 
 
@@ -65,6 +73,13 @@ FULL = Scale(
     checkpoint_rounds=5,
     checkpoint_mib=300,
     idle_machines=5,
+    terminal_rounds=15,
+    keys=200,
+    attaches=20,
+    output_mb=50,
+    crowd=50,
+    crowd_output_mb=10,
+    idle_terminals=100,
 )
 
 QUICK = Scale(
@@ -91,4 +106,11 @@ QUICK = Scale(
     checkpoint_rounds=1,
     checkpoint_mib=32,
     idle_machines=2,
+    terminal_rounds=1,
+    keys=20,
+    attaches=3,
+    output_mb=2,
+    crowd=3,
+    crowd_output_mb=1,
+    idle_terminals=5,
 )

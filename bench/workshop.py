@@ -90,11 +90,16 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> int:
-        """The memory it holds that nobody else does, in bytes (its Pss: shared pages count for a part)."""
-        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-        raise RuntimeError("no Pss in smaps_rollup")
+        """The memory it holds that nobody else does, in bytes."""
+        return pss_of(self.pid)
+
+
+def pss_of(pid: int) -> int:
+    """Bytes; pages that are shared count for a part."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no Pss in smaps_rollup")
 
 
 class Workshop:
