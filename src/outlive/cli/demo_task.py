@@ -7,10 +7,9 @@ import anyio
 import anyio.to_thread
 
 from outlive.base import OutliveError
-from outlive.cli.following import Output, Pipe, Terminal
-from outlive.cli.render import clean_line
+from outlive.cli.clean import clean_line
+from outlive.cli.following import Output, choose_output
 from outlive.cli.sample_repo import bundle_sample
-from outlive.cli.screen import is_terminal
 from outlive.client import AsyncClient, AsyncConversation, Event
 
 TASK = "Make the failing test pass"
@@ -69,7 +68,7 @@ async def give_task(url: str, token: str, *, is_silent: bool) -> Outcome:
             say(f"A conversation: {conversation.id}. Its agent gets a small project and the task: {TASK}.\n")
         if is_silent:
             return await _watch(client, conversation, _Quiet())
-        with Terminal() if is_terminal() else Pipe() as output:
+        with choose_output(as_json=False) as output:
             return await _watch(client, conversation, output)
 
 

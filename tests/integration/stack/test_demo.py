@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from eventually import eventually_sync
-from integration.demo.test_demo import processes_of
-from integration.stack.homes import COMMAND, Home
+from integration.demo.test_demo import WITHIN_S, processes_of, run_demo
+from integration.stack.homes import Home
 
-WITHIN_S = 240.0
 FIX = "+    return -(-entries // size)"
 NO_KEYS = {"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": ""}
 
@@ -21,17 +20,6 @@ NO_KEYS = {"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": ""}
 def home(home: Home) -> Home:
     home.environment |= {"OUTLIVE_MACHINES__ENABLED": "on", "OUTLIVE_LOOP__DEMO_PACE_S": "0", **NO_KEYS}
     return home
-
-
-def run_demo(home: Home, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, "demo", *arguments],
-        env=home.environment,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
 
 
 def story_of(home: Home, conversation: str) -> list[tuple[Any, ...]]:
