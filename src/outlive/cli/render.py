@@ -186,12 +186,10 @@ class PipeFollow:
                 return f"{self._break()}… attempt {event.attempt} of the step begins, forget the text above\n"
         if item is None:
             return ""
-        if (
-            item["kind"] in ("answer", "tool")
-            and self._written.pop(step, "").rstrip("\n") == _body(item, _field(item)) != ""
-        ):
-            calls = [] if item["kind"] == "tool" else _answer({**item, "text": ""}).splitlines()
-            return self._break() + "".join(f"{_INDENT}{line}\n" for line in calls) + f"{block_of(item).head}\n"
+        if item["kind"] in ("answer", "tool"):
+            rest = _not_written(item, self._written.pop(step, ""))
+            if rest is not None:
+                return self._break() + "".join(f"{_INDENT}{line}\n" for line in rest) + f"{block_of(item).head}\n"
         return self._break() + plain(block_of(item))
 
     def _stream(self, step: str, event: Event) -> str:
@@ -215,8 +213,17 @@ class PipeFollow:
         return "" if was is None else "\n"
 
 
-def _field(item: Json) -> str:
-    return "text" if item["kind"] == "answer" else "output"
+def _not_written(item: Json, written: str) -> list[str] | None:
+    """The lines that are missing after live text; None if that was not all of what came before them."""
+    if item["kind"] == "answer":
+        return _answer({**item, "text": ""}).splitlines() if written.rstrip("\n") == _body(item, "text") != "" else None
+    lines = _body(item, "output").split("\n")
+    said = len(lines)
+    while said and lines[said - 1].startswith("["):  # what the tool says about the output, at its end
+        said -= 1
+    streamed = "\n".join(lines[:said]).rstrip("\n")
+    # A shell's prompt may come after it.
+    return lines[said:] if streamed and f"{written}\n".startswith(f"{streamed}\n") else None
 
 
 # ── following on a terminal ──

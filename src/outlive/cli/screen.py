@@ -82,6 +82,8 @@ def _style_of(line: str, tone: Tone) -> str:
             return "green not bold"
         case "diff" if line.startswith("-"):
             return "red not bold"
+        case "diff":
+            return "default not bold dim"
         case _:
             return "default not bold not dim"
 

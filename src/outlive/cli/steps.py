@@ -42,7 +42,9 @@ def tool_step(item: Json) -> Done:
     title = _title(str(name), arguments) or f"tool of {clean_line(name)}" + (f" {short(given)}" if given else "")
     if name in ("edit_file", "write_file") and item.get("outcome") in (None, "finished"):
         return Done(title, _diff(arguments), "diff")
-    return Done(title, output, "dim")
+    if name == "publish" and item.get("outcome") == "finished":
+        return Done(title, "", "dim")  # that it was published is an event of its own
+    return Done(title, output, "diff" if output.startswith(("diff --git ", "--- ")) else "dim")
 
 
 def _title(name: str, arguments: Json) -> str | None:
@@ -138,7 +140,7 @@ class Tally:
         self._started_at: str | None = None
         self._answers = self._tools = self._retries = 0
         self._tokens = {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, "cache_write_tokens": 0}
-        self._cost: float | None = None
+        self._cost = 0.0
 
     def take(self, event: Event) -> str | None:
         """The sum, with the event that ends the turn."""
@@ -167,7 +169,7 @@ class Tally:
             if isinstance(count := usage.get(name), int):
                 self._tokens[name] += count
         if isinstance(cost := usage.get("cost_usd"), int | float):
-            self._cost = (self._cost or 0.0) + cost
+            self._cost += cost
 
     def _sum(self, event: Event) -> str:
         said = [_counted(self._answers, "answer"), _counted(self._tools, "tool call")]
@@ -178,7 +180,7 @@ class Tally:
         if read or self._tokens["output_tokens"]:
             of_cache = f" ({cached:,} from cache)" if cached else ""
             said.append(f"{read:,} tokens in{of_cache}, {self._tokens['output_tokens']:,} out")
-        if self._cost is not None:
+        if self._cost:
             said.append(f"${self._cost:.4f}")
         took_s = _seconds(self._started_at, event.at)
         lasted = f" in {took_s:.1f} s" if took_s is not None else ""
