@@ -80,14 +80,25 @@ class AttachedTerminal:
         if fresh := data[self.input_end - at :]:
             await self.send(fresh)
 
+    def type_now(self, data: bytes, *, at: int) -> bool:
+        """Type all of it if the guest takes it at once and it begins where the input ends; or nothing."""
+        return self._typed is not None and at == self.input_end and self._typed.send_now(data)
+
     async def drop_input(self, upto: int | None = None, timeout_s: float = CALL_S) -> DroppedInput:
         """Give up what was typed and is not in the PTY yet, and what would still come before `upto`.
 
         All of it counts as taken and is never written. No `type` may be under way: cancel it first.
         """
+        return await drop_input(self._channel, self._terminal, self._skip(upto), timeout_s)
+
+    def tell_drop(self, upto: int | None = None) -> None:
+        """The same for a guest that stands still, and nobody waits for it: the word is the next that it hears."""
+        self._channel.tell("terminal_drop_input", {"terminal": self._terminal, "upto": self._skip(upto)})
+
+    def _skip(self, upto: int | None) -> int:
         end = max(self.input_end, upto or 0)
         self._skipped += end - self.input_end
-        return await drop_input(self._channel, self._terminal, end, timeout_s)
+        return end
 
 
 async def drop_input(channel: Channel, terminal: str, upto: int, timeout_s: float) -> DroppedInput:

@@ -95,7 +95,11 @@ class NodeTerminalDoor:
         """For somebody in this process."""
         host = await self._host(machine, generation, terminal)
         near, far = memory_pair()
-        await self._node.housing.tasks.start(_attend, host, request, far)
+        try:
+            await self._node.housing.tasks.start(_attend, host, request, far)
+        except BaseException:
+            await anyio.aclose_forcefully(near)
+            raise
         return ByteFrames(near)
 
     async def run(self, machine: MachineId, generation: int, terminal: TerminalId, request: RunInTerminal) -> Effect:

@@ -70,36 +70,62 @@ async def _goes_on_when_it_may(node: Node, machine: Machine, terminal: TerminalI
     assert view.terminal.lease.offset >= end
 
 
+WAITING = "stty -echo -icanon; echo ready; until [ -e /tmp/go ]; do echo; sleep 0.1; done; exec cat -v"
+
+
+@pytest.mark.parametrize("when", ["held", "free", "paused"])
 async def test_what_an_agent_typed_and_the_program_has_not_read_is_given_up_when_somebody_takes_over(
-    tmp_path: Path,
+    tmp_path: Path, when: str
 ) -> None:
     async with open_machine_room(tmp_path) as room, room.node() as node:
         machine = await room.create()
-        argv = (
-            "/bin/bash",
-            "-c",
-            "stty -echo -icanon; echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; exec cat -v",
-        )
-        terminal = await open_terminal(node, machine, argv=argv)
+        terminal = await open_terminal(node, machine, argv=("/bin/bash", "-c", WAITING))
         agent = Watcher()
         async with agent.at(node, machine, terminal, BOT, "type"), anyio.create_task_group() as group:
             await agent.until_seen(b"ready")
 
             async def flood() -> None:
-                for _ in range(64):
+                for _ in range(5):
                     await agent.send(b"A" * 65_536)
 
             group.start_soon(flood)  # more than the line, the guest and the host would hold
             record = node.terminals._hosts[terminal].recorder
             await eventually(lambda: record.spool.input_offset > LINE + 128 * 1024, 30)
+            if when == "free":
+                await act(node, machine, terminal, BOT, Yield())
+            elif when == "paused":
+                await room.keeper.do(machine.id, "pause")
             await act(node, machine, terminal, ANN, Take())
-            await type_in(node, machine, terminal, ANN, "person\n")
+            if when == "paused":
+                await room.keeper.do(machine.id, "resume")
             await room.exec(machine.id, "touch /tmp/go")
+            await type_in(node, machine, terminal, ANN, "person\n")
             await agent.until_seen(b"person")
             group.cancel_scope.cancel()
         before, _, after = bytes(agent.seen).partition(b"person")
         assert before.count(b"A") <= LINE, "only what was in the line already"
         assert b"A" not in after
+
+
+async def test_who_leaves_while_the_program_does_not_read_leaves_a_terminal_that_can_be_typed_into(
+    tmp_path: Path,
+) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        terminal = await open_terminal(node, machine, argv=("/bin/bash", "-c", WAITING))
+        agent = Watcher()
+        async with agent.at(node, machine, terminal, BOT, "type"):
+            await agent.until_seen(b"ready")
+            for _ in range(5):
+                await agent.send(b"A" * 65_536)
+            host = node.terminals._hosts[terminal]
+            await eventually(lambda: host.recorder.spool.input_offset > LINE + 128 * 1024, 30)
+        await eventually(lambda: not host.audience.present, 30)
+        await room.exec(machine.id, "touch /tmp/go")
+        await type_in(node, machine, terminal, BOT, "again\n")
+        async with agent.at(node, machine, terminal, BOT, "type"):
+            await agent.until_seen(b"again")
+        assert agent.seen.count(b"again") == 1
 
 
 async def test_a_lease_survives_the_node_and_is_freed_when_its_holder_stays_away(tmp_path: Path) -> None:

@@ -16,7 +16,11 @@ class Card:
         self._records = records
 
     async def change(self, decide: DecideTerminal) -> Terminal:
-        self.terminal = await self._records.change(self.terminal.id, decide, holder=self.holder)
+        changed = await self._records.change(self.terminal.id, decide, holder=self.holder)
+        # Two changes may be under way, and the answer to the first come last: a lease that was taken stays taken.
+        if changed.revision >= self.terminal.revision:
+            before, self.terminal = self.terminal, changed
+            self.recorded(to=before.recorded_to, segments=max(before.segments, changed.segments))
         return self.terminal
 
     def recorded(self, *, to: int, segments: int) -> None:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-from outlive.base import FencedError, OutliveError, UnavailableError
+from outlive.base import FencedError, InvalidError, OutliveError, UnavailableError
 from outlive.machine.guest_link import AttachedTerminal, Guest, TerminalExit
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import End, Resident
@@ -282,6 +282,7 @@ class TerminalHost:
         self._closing = How("closed", reason=f"{operator.name} closed it.")
         try:
             async with self.resident.use() as guest:
+                lease.check_may_close(self.terminal, operator)  # still: somebody may have taken it meanwhile
                 await guest.terminals.close(self.terminal.name)
         except OutliveError:
             self._closing = None
@@ -315,6 +316,8 @@ class TerminalHost:
     async def attached(self, request: AttachTerminal) -> AsyncIterator[Observer]:
         await self.wait_ready()
         lease.check_open(self.terminal)
+        if request.offset is not None and request.offset > (end := self.recorder.offset):
+            raise InvalidError("terminal.offset_ahead", f"Nothing was printed at {request.offset} yet: it is at {end}.")
         self.audience.check_room()
         if "halted" not in self.resident.frozen:  # one that a person has stopped can be looked at
             await self.resident.wake_up()
@@ -362,6 +365,7 @@ class TerminalHost:
         lease.check_open(self.terminal)
         lease.check_may_type(self.terminal.lease, operator)
         async with self.resident.use() as guest:
+            lease.check_may_type(self.terminal.lease, operator)  # still: it may have waited for a checkpoint
             await guest.terminals.signal(self.terminal.name, number)
 
     async def resize_by(self, observer: Observer, size: Size) -> None:
@@ -380,6 +384,7 @@ class TerminalHost:
             if size == (self.terminal.cols, self.terminal.rows):
                 return
             async with self.resident.use() as guest:
+                lease.check_may_type(self.terminal.lease, operator)  # still
                 await guest.terminals.resize(self.terminal.name, size.cols, size.rows)
             recorder = self.recorder
             who = Actor(operator.id, operator.name, operator.kind)

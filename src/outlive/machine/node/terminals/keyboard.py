@@ -15,7 +15,16 @@ from typing import Protocol
 import anyio
 import anyio.lowlevel
 
-from outlive.base import Clock, CrashPoint, DeadlineError, EffectId, OutliveError, UnavailableError, reach
+from outlive.base import (
+    Clock,
+    CrashPoint,
+    DeadlineError,
+    EffectId,
+    OutliveError,
+    PrincipalId,
+    UnavailableError,
+    reach,
+)
 from outlive.machine.guest_link import AttachedTerminal
 from outlive.machine.node.resident import Resident, is_guest_away
 from outlive.machine.node.terminals.recorder import Recorder
@@ -27,6 +36,7 @@ from outlive.machine.terminal.status import Lease, Operator, Terminal
 
 TYPE_WITHIN_S = 30.0  # that a program may not read
 ATTACHED_WITHIN_S = 10.0
+_AGAIN_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +65,8 @@ class Keyboard:
         self._sending: anyio.CancelScope | None = None
         self._attached: AttachedTerminal | None = None  # where input can go; None while the guest is away
         self._came = anyio.Event()
-        self._shift = 0  # of the guest's count of input against the journal's
         self._must_drop = False  # the guest may still hold what a former holder has typed
+        self._typist: PrincipalId | None = None  # who typed last, as far as this process knows
         self.used_at = clock.monotonic()  # the last sign of life of whoever holds the lease
 
     @property
@@ -78,6 +88,9 @@ class Keyboard:
                     await self._hold(operator)
                     if self._attached is not attached:
                         continue  # nothing is journaled for a machine that is going to sleep
+                    if self._must_drop:  # first what a former holder has typed, or ours would go with it later
+                        self._host.resident.check()
+                        await self._drop()
                     at = self._journal(operator, data, effect, attached)
                 return await self._send(attached, data, at, operator)
 
@@ -93,21 +106,27 @@ class Keyboard:
 
     def _journal(self, operator: Operator, data: bytes, effect: EffectId | None, attached: AttachedTerminal) -> int:
         recorder = self._host.recorder
-        at = attached.input_end - self._shift if recorder.spool.is_input_moved else recorder.spool.input_offset
+        at = attached.input_end if recorder.spool.is_input_moved else recorder.spool.input_offset
+        self._typist = operator.id
         recorder.note(Input(self._clock.now(), recorder.offset, at, _actor(operator), data, effect))
         reach(CrashPoint.TERMINAL_AFTER_JOURNAL)
         return at
 
     async def _send(self, attached: AttachedTerminal, data: bytes, at: int, operator: Operator) -> None:
+        if attached.type_now(data, at=at):
+            return
         with anyio.move_on_after(TYPE_WITHIN_S) as waiting, anyio.CancelScope() as scope:
-            self._sending = scope
+            self._sending, is_left_over = scope, True
             try:
-                await attached.type(data, at=at + self._shift)
+                await attached.type(data, at=at)
+                is_left_over = False
             except UnavailableError as error:
-                if not is_guest_away(error):
+                is_left_over = not is_guest_away(error)
+                if is_left_over:
                     raise  # else it is journaled: it is sent again as soon as the guest is back
             finally:
                 self._sending = None
+                self._must_drop = self._must_drop or is_left_over  # also if who typed it has left in the middle
         if scope.cancelled_caught:
             leases.check_may_type(self._terminal.lease, operator)
         if waiting.cancelled_caught:
@@ -116,6 +135,8 @@ class Keyboard:
             raise DeadlineError("terminal.input_full", "The program in this terminal does not read what is typed.")
 
     async def _ready(self) -> AttachedTerminal:
+        if self._attached is not None:
+            return self._attached
         with anyio.move_on_after(ATTACHED_WITHIN_S):
             while self._attached is None:
                 await self._came.wait()
@@ -126,26 +147,32 @@ class Keyboard:
 
     async def resume(self, attached: AttachedTerminal) -> None:
         """Send what the guest has not taken of what was typed; from then on there is somebody to type to."""
+        spool, counter = self._host.recorder.spool, attached.input_at
+        if counter > spool.input_offset:
+            spool.move_input()  # a fork remembers what was typed to its parent: it goes on by the guest's count
+        while not await self._resumed(attached, counter):
+            await anyio.sleep(_AGAIN_S)
+            counter = attached.input_end  # what it has taken by now is not sent again
+
+    async def _resumed(self, attached: AttachedTerminal, counter: int) -> bool:
         async with self._turn:
-            recorder = self._host.recorder
-            spool = recorder.spool
-            counter = attached.input_at
-            self._shift = 0 if spool.is_input_moved else max(0, counter - spool.input_offset)
+            spool = self._host.recorder.spool
             try:
                 with anyio.CancelScope() as self._sending:
                     if not spool.is_input_moved and counter < spool.input_offset:
                         await self._send_again(attached, counter)
                 self._sending = None
                 if self._must_drop:
-                    await attached.drop_input(spool.input_offset + self._shift)
+                    await attached.drop_input(self._typed_to)
                     self._must_drop = False
-            except OutliveError as error:
+            except OutliveError as error:  # of the object store, say; nobody can type meanwhile
                 _log.warning("terminal %s: what was typed could not be sent: %s", self._terminal.id, error.message)
-                return
+                return False
             finally:
                 self._sending = None
             self._attached = attached
             self._came.set()
+            return True
 
     async def _send_again(self, attached: AttachedTerminal, counter: int) -> None:
         spool, lease = self._host.recorder.spool, self._terminal.lease
@@ -219,28 +246,47 @@ class Keyboard:
         decide(before)  # refused without asking SQL: nobody else changes it
         after = (await recorder.card.change(change)).lease
         reach(CrashPoint.TERMINAL_AFTER_LEASE)
-        is_taken = before is not None and by is not None and before.operator != by.id
         if after != before:
             self.used_at = self._clock.monotonic()
             recorder.note(Leased(now, recorder.offset, after, _actor(by) if by else None, how))
-            self._must_drop = self._must_drop or is_taken
+            self._must_drop = self._must_drop or self._is_taken(before, after, by, how)
             self._host.lease_changed()
         if self._must_drop:
             await self._drop()
 
+    def _is_taken(self, before: Lease | None, after: Lease | None, by: Operator | None, how: LeaseChange) -> bool:
+        """Whether somebody has it now against whose will there may still be something on its way: also of one who had
+        it before it was free."""
+        if after is None or by is None or how not in ("take", "grant"):
+            return False
+        is_handed_on = before is not None and before.operator == by.id
+        return not is_handed_on and self._typist != after.operator and self._host.recorder.spool.input_offset > 0
+
     async def _drop(self) -> None:
-        """What was typed and not read is given up. The machine of a person's pause is asked when it goes on."""
+        """What was typed and not read is given up. A machine that a person has stopped finds the word when it goes on,
+        and is asked again before the next key."""
         self._must_drop = True
         if self._sending is not None:
             self._sending.cancel()
-        if "halted" in self._host.resident.frozen:
-            return
-        await self._host.resident.wake_up()
-        attached = await self._ready()
+        attached = self._attached
+        if not (is_halted := "halted" in self._host.resident.frozen):
+            await self._host.resident.wake_up()
+            attached = await self._ready()
         while self._sending is not None:  # it was cancelled, and has to hear of it
             await anyio.lowlevel.checkpoint()
-        await attached.drop_input(self._host.recorder.spool.input_offset + self._shift)
-        self._must_drop = False
+        if attached is None:
+            return
+        if is_halted:
+            attached.tell_drop(self._typed_to)
+        else:
+            await attached.drop_input(self._typed_to)
+            self._must_drop = False
+
+    @property
+    def _typed_to(self) -> int | None:
+        """Where what was typed ends; None: where the guest's own count does, after a seam."""
+        spool = self._host.recorder.spool
+        return None if spool.is_input_moved else spool.input_offset
 
 
 def is_overtaken(typed: Input, lease: Lease | None) -> bool:

@@ -266,9 +266,9 @@ class ShellRuns:
 
     async def _kill(self, run: ShellRun) -> None:
         host = run.host
-        leases.check_may_type(host.terminal.lease, run.request.operator)
         async with host.resident.use() as guest:
             facts = {each.terminal: each for each in await guest.terminals.list()}.get(host.terminal.name)
+            leases.check_may_type(host.terminal.lease, run.request.operator)
             if facts is not None and facts.foreground is not None:
                 await guest.terminals.signal(host.terminal.name, signal.SIGKILL)
 

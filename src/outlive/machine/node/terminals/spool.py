@@ -121,6 +121,10 @@ class Spool:
         """A seam came: the next input says where it goes on."""
         return self._is_input_moved
 
+    def move_input(self) -> None:
+        """The next input may begin elsewhere, as after a seam."""
+        self._is_input_moved = True
+
     @property
     def waiting_bytes(self) -> int:
         """Of the journal, that are not in the object store."""
