@@ -1,0 +1,62 @@
+"""The counts of output and input of a terminal on a node: what nobody has printed cannot be asked for, and what was
+typed into a fork gets in once, whatever its parent had been typed before."""
+
+from pathlib import Path
+
+import pytest
+
+from eventually import eventually
+from integration.machine.node.watching import ANN, Watcher, open_terminal, type_in
+from machine_rooms import open_machine_room
+from outlive.base import InvalidError, new_machine_id
+from outlive.machine.terminal.journal import Actor, Input
+
+pytestmark = pytest.mark.anyio
+
+CAT = ("/bin/sh", "-c", "stty -echo; echo ready; exec cat")
+
+
+async def test_output_that_is_not_there_yet_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        terminal = await open_terminal(node, machine, argv=CAT)
+        watcher = Watcher()
+        async with watcher.at(node, machine, terminal):
+            await watcher.until_seen(b"ready\r\n")
+            with pytest.raises(InvalidError, match="yet") as refused:
+                async with Watcher(10**12).at(node, machine, terminal):
+                    pass
+            assert refused.value.code == "terminal.offset_ahead"
+            await type_in(node, machine, terminal, ANN, "still here\n")
+            await watcher.until_seen(b"still here\r\n")
+
+
+async def test_what_was_typed_into_a_fork_when_its_node_died_gets_in_once(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        async with room.node() as node:
+            parent = await room.create()
+            terminal = await open_terminal(node, parent, argv=CAT)
+            await type_in(node, parent, terminal, ANN, "to the parent\n")
+            watcher = Watcher()
+            async with watcher.at(node, parent, terminal):
+                await watcher.until_seen(b"to the parent\r\n")
+            [child] = await room.keeper.fork(parent.id, [new_machine_id()], owner=parent.owner)
+            child = await room.keeper.ensure_awake(child.id)
+
+            async def is_met() -> bool:
+                return bool(await room.records.terminals.list(child.id))
+
+            await eventually(is_met, 30)
+            [forked] = await room.records.terminals.list(child.id)
+            await type_in(node, child, forked.id, ANN, "first\n")
+            recorder = node.terminals._hosts[forked.id].recorder
+            # As the node leaves it that dies after it has written down what is typed, and before it has sent it.
+            who = Actor(ANN.id, ANN.name, ANN.kind)
+            at = recorder.spool.input_offset
+            recorder.note(Input(node.parts.clock.now(), recorder.offset, at, who, b"second\n"))
+        async with room.node() as node:
+            await type_in(node, child, forked.id, ANN, "third\n")
+            watcher = Watcher()
+            async with watcher.at(node, child, forked.id):
+                await watcher.until_seen(b"third\r\n")
+        assert bytes(watcher.seen) == b"ready\r\nto the parent\r\nfirst\r\nsecond\r\nthird\r\n"
