@@ -100,7 +100,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage_at(home: Path, temporal: str, tools: ToolParts | None = None, **loop: Any) -> AsyncIterator[Stage]:
-    settings = read_settings({"home": home, "temporal": {"address": temporal}, "loop": loop})
+    settings = read_settings({"home": home, "temporal": {"address": temporal}, "worker": {"grace_s": 0}, "loop": loop})
     async with (
         anyio.create_task_group() as group,
         open_parts(settings) as parts,

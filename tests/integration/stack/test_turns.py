@@ -1,0 +1,171 @@
+"""Turns in a running stack, with its processes killed: they end as if nothing had been."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from eventually import eventually_sync
+from integration.stack.homes import Home
+from outlive.testing.pretend_provider import ProviderProcess, provider_process
+
+WITHIN_S = 60.0
+SLOW = "[[pace 0.1]] [[say one two three four five six seven eight nine ten eleven twelve]]"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[ProviderProcess]:
+    with provider_process() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def talking(provider: ProviderProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """One stack with machines for all tests of this file: starting it takes longer than what they do."""
+    home = Home(tmp_path_factory.mktemp("talking") / "home", OUTLIVE_MACHINES__ENABLED="on", **provider.environment())
+    try:
+        home.up()
+        yield home
+    finally:
+        home.stop()
+        home.end_sandboxes()
+
+
+def _events(home: Home, conversation: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = home.get(f"/v1/conversations/{conversation}/events?limit=1000")["items"]
+    return items
+
+
+def _send(home: Home, conversation: str, text: str) -> str:
+    return str(home.post(f"/v1/conversations/{conversation}/messages", {"text": text})["turn_id"])
+
+
+def _ended(home: Home, conversation: str, turn: str) -> list[dict[str, Any]]:
+    def is_over() -> bool:
+        try:
+            return any(each["type"] == "turn.finished" and each["turn"] == turn for each in _events(home, conversation))
+        except (OSError, urllib.error.URLError):
+            return False
+
+    try:
+        eventually_sync(is_over, WITHIN_S, every_s=0.05)
+    except AssertionError as error:
+        error.add_note(json.dumps(_events(home, conversation), indent=1)[-4000:])
+        raise
+    return _events(home, conversation)
+
+
+def _of(events: list[dict[str, Any]], type: str) -> list[dict[str, Any]]:
+    return [each["data"] for each in events if each["type"] == type]
+
+
+def _is_streaming(provider: ProviderProcess) -> bool:
+    calls = provider.calls()
+    return bool(calls) and calls[-1].outcome == "under_way" and calls[-1].pieces > 1
+
+
+class _Follower:
+    """Follows a conversation in a thread, from its beginning to the end of its turn."""
+
+    def __init__(self, home: Home, conversation: str) -> None:
+        self.frames: list[dict[str, Any]] = []
+        endpoint = home.endpoint
+        self._request = urllib.request.Request(
+            f"{endpoint['url']}/v1/conversations/{conversation}/stream",
+            headers={"Authorization": f"Bearer {endpoint['token']}"},
+        )
+        self._thread = threading.Thread(target=self._read)
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        self._thread.start()
+        yield
+        self._thread.join(WITHIN_S)
+        assert not self._thread.is_alive()
+
+    def _read(self) -> None:
+        with urllib.request.urlopen(self._request, timeout=WITHIN_S) as answer:
+            for line in answer:
+                if line.startswith(b"data: "):
+                    self.frames.append(json.loads(line[6:]))
+                    if self.frames[-1]["type"] == "turn.finished":
+                        return
+
+
+def test_a_worker_killed_in_mid_stream_is_followed_by_another_attempt_and_followers_are_rewound(
+    talking: Home, provider: ProviderProcess
+) -> None:
+    conversation = talking.create("killed")
+    follower = _Follower(talking, conversation)
+    with follower.following():
+        turn = _send(talking, conversation, SLOW)
+        eventually_sync(lambda: _is_streaming(provider), WITHIN_S)
+        assert talking.get(f"/v1/conversations/{conversation}")["state"] == "running"
+        talking.kill(talking.pid_of("worker"))
+        events = _ended(talking, conversation, turn)
+    assert [each["attempt"] for each in events if each["type"] == "step.started"] == [1, 2]
+    [recovered] = _of(events, "turn.recovered")
+    assert (recovered["what"], recovered["attempt"]) == ("step_retried", 2)
+    [answer] = _of(events, "model.responded")
+    assert answer["text"].endswith("eleven twelve")
+    seen = [each["type"] for each in follower.frames]
+    assert seen.count("step.rewound") == 1
+    rewound = seen.index("step.rewound")
+    text = "".join(each["data"]["text"] for each in follower.frames[rewound:] if each["type"] == "model.delta")
+    assert answer["text"].startswith(text)
+    [step] = {each["step"] for each in events if each["type"] == "model.responded"}
+    assert [call.outcome for call in provider.calls() if call.step == step].count("answered") == 1
+
+
+def test_an_interrupt_over_http_ends_the_turn_and_there_is_nothing_left_to_interrupt(
+    talking: Home, provider: ProviderProcess
+) -> None:
+    conversation = talking.create("stopped")
+    turn = _send(talking, conversation, SLOW)
+    eventually_sync(lambda: _is_streaming(provider), WITHIN_S)
+    shown = talking.post(f"/v1/conversations/{conversation}/interrupt", {"reason": "enough"})
+    assert shown["state"] == "idle"
+    assert _of(_ended(talking, conversation, turn), "turn.finished") == [{"outcome": "interrupted", "reason": "enough"}]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        talking.post(f"/v1/conversations/{conversation}/interrupt")
+    assert refused.value.code == 409
+    _send(talking, conversation, SLOW)
+    eventually_sync(lambda: _is_streaming(provider), WITHIN_S)
+    talking.call("DELETE", f"/v1/conversations/{conversation}?interrupt=true")
+    assert _of(_events(talking, conversation), "turn.finished")[-1]["outcome"] == "interrupted"
+
+
+def test_commands_run_in_the_conversations_machine_and_an_interrupt_ends_one(
+    talking: Home, provider: ProviderProcess
+) -> None:
+    conversation = talking.create("working")
+    script = (
+        '[[tool write_file {"path": "a.txt", "content": "hello"}]] [[tool shell {"command": "cat a.txt"}]] [[quote 5]]'
+    )
+    events = _ended(talking, conversation, _send(talking, conversation, script))
+    assert [each["outcome"] for each in _of(events, "tool.finished")] == ["finished", "finished"]
+    assert _of(events, "model.responded")[-1]["text"] == "hello"
+    assert len(_of(events, "machine.attached")) == 1
+
+    turn = _send(talking, conversation, '[[tool shell {"command": "echo begun; sleep 600"}]] [[say Never said.]]')
+    eventually_sync(lambda: _of(_events(talking, conversation), "tool.requested")[-1]["name"] == "shell", WITHIN_S)
+    machine = _of(events, "machine.attached")[0]["machine"]
+    running = {"command": "pgrep -x sleep | wc -l"}
+    eventually_sync(
+        lambda: talking.post(f"/v1/machines/{machine}/exec", running)["stdout"].strip() == "1", WITHIN_S, every_s=0.1
+    )
+    began = time.monotonic()
+    talking.post(f"/v1/conversations/{conversation}/interrupt")
+    assert time.monotonic() - began < 14.0  # one or two seconds where nothing else runs
+    events = _ended(talking, conversation, turn)
+    last = _of(events, "tool.finished")[-1]
+    assert last["outcome"] == "failed"
+    assert "interrupted" in last["output"]
+    assert _of(events, "turn.finished")[-1]["outcome"] == "interrupted"
+    assert talking.post(f"/v1/machines/{machine}/exec", running)["stdout"].strip() == "0"
