@@ -181,7 +181,9 @@ class Recordings:
             # Before the index is read: what is not here any more by then is in the index.
             here = [] if local is None else local.numbers(start)
             async for segment in self._segments(terminal.id, start, after):
-                yield await self._open(segment)
+                at_hand = None if local is None or segment.n not in here else local.content(segment.n)
+                journal = None if at_hand is None else read_all(at_hand)
+                yield journal if journal is not None and not _is_stripped(journal) else await self._open(segment)
                 after = segment.n
             for n in here:
                 content = None if local is None or n <= after else local.content(n)
@@ -280,6 +282,11 @@ class Recordings:
         ):
             raise damaged(segment.key, "it is no segment of this recording")
         return journal
+
+
+def _is_stripped(journal: Journal) -> bool:
+    """Whether it may hold less than the store: its output went to make room on the node."""
+    return any(isinstance(record, Mark) and record.kind == "gap" for record in journal.records)
 
 
 def _runs(journal: Journal) -> Iterator[Piece | Gap | Seam]:
