@@ -139,6 +139,13 @@ def check_may_create(by: Principal, kind: PrincipalKind, rights: Rights) -> None
         )
 
 
+def check_may_delete(by: Principal, principal: Principal) -> None:
+    """An agent does not get rid of those who may take its terminals from it."""
+    check_admin(by)
+    if by.kind == "agent" and principal.kind != "agent":
+        raise DeniedError("principal.denied", "An agent can delete agents only: persons answer for the others.")
+
+
 def check_admin(by: Principal) -> None:
     if "admin" not in by.rights:
         raise DeniedError("principal.denied", "Principals are made, listed and deleted by those with the right admin.")

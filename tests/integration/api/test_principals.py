@@ -176,12 +176,19 @@ async def test_nobody_can_give_what_they_do_not_have(api: Api) -> None:
         assert (await http.post("/v1/principals", json=allowed)).json()["rights"] == ["observe", "type"]
 
 
-async def test_an_agent_with_admin_makes_agents_only(api: Api) -> None:
+async def test_an_agent_with_admin_makes_and_deletes_agents_only(api: Api) -> None:
     agent = await make(api, "agent", "agent", rights=["take", "admin"])
+    anna = await make(api, "anna")
     async with acting_as(api, agent) as http:
         refused = await http.post("/v1/principals", json={"name": "a person", "kind": "person"})
         assert assert_problem(refused, 403)["code"] == "principal.denied"
-        assert (await http.post("/v1/principals", json={"name": "another", "kind": "agent"})).status_code == 201
+        made = await http.post("/v1/principals", json={"name": "another", "kind": "agent"})
+        assert made.status_code == 201
+        kept = await http.delete(f"/v1/principals/{anna['id']}")
+        assert assert_problem(kept, 403)["code"] == "principal.denied"
+        assert (await http.delete(f"/v1/principals/{made.json()['id']}")).status_code == 204
+    async with acting_as(api, anna) as http:
+        assert (await http.get("/v1/principals/me")).status_code == 200
 
 
 async def test_a_message_is_sent_in_the_name_of_whoever_sent_it(api: Api) -> None:

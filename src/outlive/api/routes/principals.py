@@ -29,6 +29,7 @@ from outlive.governance import Answer, Principal, rights_of
 from outlive.governance.identity import (
     check_admin,
     check_may_create,
+    check_may_delete,
     check_name,
     new_token,
     unknown_principal,
@@ -121,5 +122,7 @@ async def get_principal(request: Request, principal: PrincipalInPath, _: Annotat
 async def delete_principal(request: Request, principal: PrincipalInPath, _: Annotated[NoQuery, Query()]) -> Response:
     """Its token is nobody's from now on, its name is free; what it did keeps its id. Needs the right `admin`."""
     check_admin(principal_of(request))
-    await parts_of(request).principals.delete(_principal_id(principal))
+    principals, id = parts_of(request).principals, _principal_id(principal)
+    check_may_delete(principal_of(request), await principals.get(id))
+    await principals.delete(id)
     return Response(status_code=204)
