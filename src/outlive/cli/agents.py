@@ -1,8 +1,7 @@
 """`outlive agents` and `outlive agent ...`: who answers, over the client."""
 
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlive.base import InvalidError
+from outlive.cli.asking import open_client, say, say_json, table
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
-    from outlive.client import AgentFacts, Client
-
-PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
+    from outlive.client import AgentFacts
 
 agent_app = typer.Typer(
     name="agent",
@@ -30,20 +28,6 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(agent_app)
 
 
-@contextmanager
-def _client() -> "Iterator[Client]":
-    from outlive.client import Client
-
-    with Client(patience_s=PATIENCE_S) as client:
-        yield client
-
-
-def _say_json(document: object) -> None:
-    from outlive.cli.clean import json_text
-
-    print(json_text(document), flush=True)
-
-
 def agents(json: Json = False) -> None:
     """List agents by name, each in its newest version.
 
@@ -51,26 +35,23 @@ def agents(json: Json = False) -> None:
     Example:
       outlive agents
     """
-    with _client() as client:
+    with open_client() as client:
         found = client.agents.list()
     if json:
-        _say_json({"items": [each.to_json() for each in found]})
+        say_json({"items": [each.to_json() for each in found]})
     else:
-        print(_table(found), flush=True)
+        say(_table(found))
 
 
 def _table(found: "Sequence[AgentFacts]") -> str:
     from outlive.cli.clean import clean_line
 
-    rows = [("NAME", "VERSION", "MODEL", "TOOLS")]
+    headings = ("NAME", "VERSION", "MODEL", "TOOLS")
+    rows = []
     for each in found:
         version = f"{each.version}{' (built in)' if each.builtin else ''}"
         rows.append((clean_line(each.name), version, clean_line(each.model), clean_line(", ".join(each.tools))))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = (
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return table(headings, rows)
 
 
 @agent_app.command()
@@ -85,10 +66,10 @@ def apply(
       outlive agent apply reviewer.toml && outlive run "Review the last commit" --agent reviewer --repo .
     """
     definition = _read(file)
-    with _client() as client:
+    with open_client() as client:
         made = client.agents.apply(definition)
     if json:
-        _say_json(made.to_json())
+        say_json(made.to_json())
     else:
         print(f"{made.name} version {made.version}", flush=True)
 
@@ -108,10 +89,10 @@ def show(
     from outlive.cli.clean import clean, clean_line, json_text
     from outlive.cli.render import when
 
-    with _client() as client:
+    with open_client() as client:
         found = client.agents.get(name, version)
     if json:
-        _say_json(found.to_json())
+        say_json(found.to_json())
         return
     rows = [
         ("name", clean_line(found.name)),

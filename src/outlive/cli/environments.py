@@ -2,8 +2,7 @@
 
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlive.base import ConflictError, InvalidError
+from outlive.cli.asking import open_client, say, say_json, table
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
-    from outlive.client import Client, EnvironmentFacts
-
-PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
+    from outlive.client import EnvironmentFacts
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment.")]
 
@@ -33,20 +31,6 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(environment_app)
 
 
-@contextmanager
-def _client() -> "Iterator[Client]":
-    from outlive.client import Client
-
-    with Client(patience_s=PATIENCE_S) as client:
-        yield client
-
-
-def _say_json(document: object) -> None:
-    from outlive.cli.render import json_text
-
-    print(json_text(document), flush=True)
-
-
 def environments(json: Json = False) -> None:
     """List environments by name.
 
@@ -54,27 +38,23 @@ def environments(json: Json = False) -> None:
     Example:
       outlive environments
     """
-    with _client() as client:
+    with open_client() as client:
         found = client.environments.list()
     if json:
-        _say_json({"items": [each.to_json() for each in found]})
+        say_json({"items": [each.to_json() for each in found]})
         return
-    print(_table(found), flush=True)
+    say(_table(found))
 
 
 def _table(found: "Sequence[EnvironmentFacts]") -> str:
     from outlive.cli.render import clean_line
 
-    rows = [("NAME", "STATE", "WARM", "BASE")]
-    rows += [
+    headings = ("NAME", "STATE", "WARM", "BASE")
+    rows = [
         (clean_line(each.name), each.state, str(each.warm), clean_line(each.definition.get("base", "")))
         for each in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = (
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return table(headings, rows)
 
 
 @environment_app.command()
@@ -90,12 +70,12 @@ def build(
       outlive environment build web.toml && outlive machine create --environment web
     """
     definition = _read(file)
-    with _client() as client:
+    with open_client() as client:
         built = client.environments.build(definition, on_log=_show)
     if built.state == "failed":
         raise ConflictError("environment.failed", f"{built.name} could not be built: {built.reason}")
     if json:
-        _say_json(built.to_json())
+        say_json(built.to_json())
     else:
         print(f"{built.state}: {built.name}", flush=True)
 
@@ -110,10 +90,10 @@ def show(name: Name, json: Json = False) -> None:
     """
     from outlive.cli.render import clean, clean_line, json_text, when
 
-    with _client() as client:
+    with open_client() as client:
         found = client.environments.get(name)
     if json:
-        _say_json(found.to_json())
+        say_json(found.to_json())
         return
     rows = [
         ("name", clean_line(found.name)),
@@ -138,10 +118,10 @@ def log(name: Name, json: Json = False) -> None:
     """
     from outlive.cli.render import clean
 
-    with _client() as client:
+    with open_client() as client:
         said = client.environments.log(name).decode(errors="replace")
     if json:
-        _say_json({"log": said})
+        say_json({"log": said})
     else:
         print(clean(said), end="", flush=True)
 

@@ -4,18 +4,16 @@ What a program printed goes to the output as it is, byte by byte, so that pipes 
 reaches a terminal.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outlive.cli.asking import open_client, say, say_json, table
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
-    from outlive.client import Client, Machine, MachineFacts
-
-PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
+    from outlive.client import Machine, MachineFacts
 
 Id = Annotated[str, typer.Argument(metavar="M", help="Id of the machine (mach_...).")]
 
@@ -32,29 +30,11 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(machine_app)
 
 
-@contextmanager
-def _client() -> "Iterator[Client]":
-    from outlive.client import Client
-
-    with Client(patience_s=PATIENCE_S) as client:
-        yield client
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _say_json(document: object) -> None:
-    from outlive.cli.render import json_text
-
-    _say(json_text(document))
-
-
 def _say_machine(machine: "Machine", told: str, *, as_json: bool) -> None:
     if as_json:
-        _say_json(machine.facts.to_json())
+        say_json(machine.facts.to_json())
     else:
-        _say(told)
+        say(told)
 
 
 def machines(
@@ -72,27 +52,23 @@ def machines(
       outlive machines
       outlive machines --state running,paused --json
     """
-    with _client() as client:
+    with open_client() as client:
         found = [machine.facts for machine in client.machines.list(limit=limit, state=state)]
     if json:
-        _say_json({"items": [each.to_json() for each in found]})
+        say_json({"items": [each.to_json() for each in found]})
     else:
-        _say(_table(found))
+        say(_table(found))
 
 
 def _table(found: "Sequence[MachineFacts]") -> str:
     from outlive.cli.render import clean_line, when
 
-    rows = [("ID", "STATE", "ENVIRONMENT", "CHANGED", "NAME")]
-    rows += [
+    headings = ("ID", "STATE", "ENVIRONMENT", "CHANGED", "NAME")
+    rows = [
         (each.id, each.state, clean_line(each.environment), when(each.changed_at), clean_line(each.name or ""))
         for each in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = (
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return table(headings, rows)
 
 
 @machine_app.command()
@@ -111,7 +87,7 @@ def create(
       outlive machine create
       M=$(outlive machine create --name build) && outlive machine exec $M -- uname -a
     """
-    with _client() as client:
+    with open_client() as client:
         made = client.machines.create(environment=environment, name=name, conversation=conversation)
         _say_machine(made, made.id, as_json=json)
 
@@ -126,10 +102,10 @@ def show(machine: Id, json: Json = False) -> None:
     """
     from outlive.cli.render import clean_line, when
 
-    with _client() as client:
+    with open_client() as client:
         facts = client.machines.get(machine).facts
     if json:
-        _say_json(facts.to_json())
+        say_json(facts.to_json())
         return
     rows = [
         ("id", facts.id),
@@ -144,7 +120,7 @@ def show(machine: Id, json: Json = False) -> None:
         ("created", when(facts.created_at)),
         ("changed", when(facts.changed_at)),
     ]
-    _say("\n".join(f"{label:<14}{clean_line(value)}" for label, value in rows if value is not None))
+    say("\n".join(f"{label:<14}{clean_line(value)}" for label, value in rows if value is not None))
 
 
 @machine_app.command("exec")
@@ -197,7 +173,7 @@ def pause(machine: Id, json: Json = False) -> None:
     Example:
       outlive machine pause mach_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         _say_machine(client.machines.get(machine).pause(), f"paused: {machine}", as_json=json)
 
 
@@ -209,7 +185,7 @@ def resume(machine: Id, json: Json = False) -> None:
     Example:
       outlive machine resume mach_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         _say_machine(client.machines.get(machine).resume(), f"running: {machine}", as_json=json)
 
 
@@ -221,7 +197,7 @@ def hibernate(machine: Id, json: Json = False) -> None:
     Example:
       outlive machine hibernate mach_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         _say_machine(client.machines.get(machine).hibernate(), f"hibernated: {machine}", as_json=json)
 
 
@@ -233,7 +209,7 @@ def wake(machine: Id, json: Json = False) -> None:
     Example:
       outlive machine wake mach_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         _say_machine(client.machines.get(machine).wake(), f"running: {machine}", as_json=json)
 
 
@@ -245,12 +221,12 @@ def checkpoint(machine: Id, json: Json = False) -> None:
     Example:
       outlive machine checkpoint mach_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         made = client.machines.get(machine).checkpoint()
     if json:
-        _say_json({"id": made})
+        say_json({"id": made})
     else:
-        _say(made)
+        say(made)
 
 
 @machine_app.command()
@@ -266,12 +242,12 @@ def fork(
       outlive machine fork mach_0198...
       outlive machine fork mach_0198... --count 4
     """
-    with _client() as client:
+    with open_client() as client:
         made = client.machines.get(machine).fork(count)
     if json:
-        _say_json({"items": [each.facts.to_json() for each in made]})
+        say_json({"items": [each.facts.to_json() for each in made]})
     else:
-        _say("\n".join(each.id for each in made))
+        say("\n".join(each.id for each in made))
 
 
 @machine_app.command()
@@ -282,7 +258,7 @@ def delete(machine: Id, json: Json = False) -> None:
     Example:
       outlive machine delete mach_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         found = client.machines.get(machine)
         found.delete()
         _say_machine(found, f"deleted: {machine}", as_json=json)
@@ -306,6 +282,6 @@ def cp(
 
     copied = copy(source, target)
     if json:
-        _say_json({"files": copied.files, "bytes": copied.size, "left_out": list(copied.left_out)})
+        say_json({"files": copied.files, "bytes": copied.size, "left_out": list(copied.left_out)})
         return
-    _say(f"copied: {copied.files} {'file' if copied.files == 1 else 'files'}, {copied.size} bytes")
+    say(f"copied: {copied.files} {'file' if copied.files == 1 else 'files'}, {copied.size} bytes")

@@ -1,18 +1,16 @@
 """`outlive principals` and `outlive principal ...`: who may ask and with which rights, over the client."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outlive.cli.asking import open_client, say, say_json, table
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
-    from outlive.client import Client, PrincipalFacts
-
-PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
+    from outlive.client import PrincipalFacts
 
 Whom = Annotated[str, typer.Argument(metavar="NAME|ID", help="Name or id (prin_...) of the principal.")]
 
@@ -44,20 +42,6 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(principal_app)
 
 
-@contextmanager
-def _client() -> "Iterator[Client]":
-    from outlive.client import Client
-
-    with Client(patience_s=PATIENCE_S) as client:
-        yield client
-
-
-def _say_json(document: object) -> None:
-    from outlive.cli.render import json_text
-
-    print(json_text(document), flush=True)
-
-
 def principals(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 50,
     json: Json = False,
@@ -68,26 +52,20 @@ def principals(
     Example:
       outlive principals
     """
-    with _client() as client:
+    with open_client() as client:
         found = client.principals.list(limit=limit)
     if json:
-        _say_json({"items": [each.to_json() for each in found]})
+        say_json({"items": [each.to_json() for each in found]})
     else:
-        print(_table(found), flush=True)
+        say(_table(found))
 
 
 def _table(found: "Sequence[PrincipalFacts]") -> str:
     from outlive.cli.render import clean_line, when
 
-    rows = [("ID", "KIND", "RIGHTS", "CREATED", "NAME")]
-    rows += [
-        (each.id, each.kind, ",".join(each.rights), when(each.created_at), clean_line(each.name)) for each in found
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = (
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    headings = ("ID", "KIND", "RIGHTS", "CREATED", "NAME")
+    rows = [(each.id, each.kind, ",".join(each.rights), when(each.created_at), clean_line(each.name)) for each in found]
+    return table(headings, rows)
 
 
 @principal_app.command()
@@ -108,13 +86,13 @@ def create(
       outlive principal create wallboard --kind device --right observe
       OUTLIVE_TOKEN=$(outlive principal create ci --kind service --json | jq -r .token)
     """
-    with _client() as client:
+    with open_client() as client:
         made = client.principals.create(
             name, kind.value, rights=None if right is None else [each.value for each in right]
         )
         url = client.url
     if json:
-        _say_json(made.to_json())
+        say_json(made.to_json())
         return
     hint = "The token is shown once; nobody can look it up later. To act in its name:"
     print(f"{_told(made)}\n\n{hint}\n\n  export OUTLIVE_URL={url} OUTLIVE_TOKEN={made.token}", flush=True)
@@ -134,10 +112,10 @@ def show(
       outlive principal show
       outlive principal show anna --json
     """
-    with _client() as client:
+    with open_client() as client:
         found = client.principals.me() if principal is None else client.principals.get(principal)
     if json:
-        _say_json(found.to_json())
+        say_json(found.to_json())
     else:
         print(_told(found), flush=True)
 
@@ -151,12 +129,12 @@ def delete(principal: Whom, json: Json = False) -> None:
     Example:
       outlive principal delete anna
     """
-    with _client() as client:
+    with open_client() as client:
         found = client.principals.get(principal)
         client.principals.delete(found.id)
         gone = client.principals.get(found.id)
     if json:
-        _say_json(gone.to_json())
+        say_json(gone.to_json())
     else:
         print(f"deleted: {gone.id}", flush=True)
 

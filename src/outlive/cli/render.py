@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from outlive.cli.asking import table
 from outlive.cli.clean import clean as clean
 from outlive.cli.clean import clean_line as clean_line
 from outlive.cli.clean import json_text as json_text
@@ -147,12 +148,7 @@ def when(at: str | None) -> str:
 
 def plain_table(rows: Sequence[Row]) -> str:
     """Columns of one width, the last one free."""
-    table = [HEADINGS, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(HEADINGS) - 1)]
-    lines = (
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in table
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return table(HEADINGS, rows)
 
 
 # ── following into a pipe ──

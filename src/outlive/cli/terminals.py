@@ -3,18 +3,16 @@
 Nothing that a program printed or somebody typed reaches a person's terminal unless it was cleaned.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outlive.cli.asking import open_client, say, say_json, table
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
-    from outlive.client import Client, TerminalFacts
-
-PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
+    from outlive.client import TerminalFacts
 
 Id = Annotated[str, typer.Argument(metavar="T", help="Id of the terminal (term_...).")]
 MachineId = Annotated[str, typer.Argument(metavar="M", help="Id of the machine (mach_...).")]
@@ -33,29 +31,11 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(terminal_app)
 
 
-@contextmanager
-def _client() -> "Iterator[Client]":
-    from outlive.client import Client
-
-    with Client(patience_s=PATIENCE_S) as client:
-        yield client
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _say_json(document: object) -> None:
-    from outlive.cli.render import json_text
-
-    _say(json_text(document))
-
-
 def _say_terminal(facts: "TerminalFacts", told: str, *, as_json: bool) -> None:
     if as_json:
-        _say_json(facts.to_json())
+        say_json(facts.to_json())
     else:
-        _say(told)
+        say(told)
 
 
 def _types(facts: "TerminalFacts") -> str:
@@ -71,19 +51,19 @@ def terminals(machine: MachineId, json: Json = False) -> None:
     Example:
       outlive terminals mach_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         found = client.terminals.list(machine)
     if json:
-        _say_json({"items": [each.to_json() for each in found]})
+        say_json({"items": [each.to_json() for each in found]})
     else:
-        _say(_table(found))
+        say(_table(found))
 
 
 def _table(found: "Sequence[TerminalFacts]") -> str:
     from outlive.cli.render import clean_line, when
 
-    rows = [("ID", "STATE", "SIZE", "TYPES", "HERE", "CREATED", "TITLE")]
-    rows += [
+    headings = ("ID", "STATE", "SIZE", "TYPES", "HERE", "CREATED", "TITLE")
+    rows = [
         (
             each.id,
             each.state if each.exit_code is None else f"{each.state} {each.exit_code}",
@@ -95,11 +75,7 @@ def _table(found: "Sequence[TerminalFacts]") -> str:
         )
         for each in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
-    lines = (
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[6]]) for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return table(headings, rows)
 
 
 def attach(
@@ -164,7 +140,7 @@ def open_(
     from outlive.cli.machine_exec import parse_env
 
     width, height = LocalTerminal.window_size()
-    with _client() as client:
+    with open_client() as client:
         opened = client.terminals.open(
             machine,
             command,
@@ -191,10 +167,10 @@ def show(terminal: Id, json: Json = False) -> None:
     """
     from outlive.cli.render import clean_line, when
 
-    with _client() as client:
+    with open_client() as client:
         facts = client.terminals.get(terminal)
     if json:
-        _say_json(facts.to_json())
+        say_json(facts.to_json())
         return
     rows: list[tuple[str, Any]] = [
         ("id", facts.id),
@@ -214,7 +190,7 @@ def show(terminal: Id, json: Json = False) -> None:
         ("here", f"{each.get('name')} ({each.get('kind')}, {each.get('mode')}) {each.get('client') or ''}")
         for each in facts.operators
     ]
-    _say("\n".join(f"{label:<14}{clean_line(value)}" for label, value in rows if value is not None))
+    say("\n".join(f"{label:<14}{clean_line(value)}" for label, value in rows if value is not None))
 
 
 @terminal_app.command()
@@ -225,7 +201,7 @@ def take(terminal: Id, json: Json = False) -> None:
     Example:
       outlive terminal take term_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         facts = client.terminals.take(terminal)
     _say_terminal(facts, f"{_types(facts)} types: {facts.id}", as_json=json)
 
@@ -238,7 +214,7 @@ def yield_(terminal: Id, json: Json = False) -> None:
     Example:
       outlive terminal yield term_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         facts = client.terminals.yield_(terminal)
     _say_terminal(facts, f"{_types(facts)} types: {facts.id}", as_json=json)
 
@@ -255,7 +231,7 @@ def grant(
     Example:
       outlive terminal grant term_0198... anna
     """
-    with _client() as client:
+    with open_client() as client:
         facts = client.terminals.grant(terminal, who)
     _say_terminal(facts, f"{_types(facts)} types: {facts.id}", as_json=json)
 
@@ -268,7 +244,7 @@ def close(terminal: Id, json: Json = False) -> None:
     Example:
       outlive terminal close term_0198...
     """
-    with _client() as client:
+    with open_client() as client:
         facts = client.terminals.close(terminal)
     _say_terminal(facts, f"{facts.state}: {facts.id}", as_json=json)
 
@@ -294,10 +270,10 @@ def run(
     """
     from outlive.cli.machine_exec import exit_code_of
 
-    with _client() as client:
+    with open_client() as client:
         result = client.terminals.run(terminal, command, timeout_s=timeout_s, effect_id=effect)
     if json:
-        _say_json(result.to_json())
+        say_json(result.to_json())
     else:
         from outlive.cli.terminal_history import write_output
 
@@ -322,16 +298,16 @@ def record(
     """
     from outlive.cli.terminal_history import write_file, write_output
 
-    with _client() as client:
+    with open_client() as client:
         recording = client.terminals.recording(terminal)
     if output is not None:
         write_file(output, recording)
     if json:
-        _say_json({"terminal": terminal, "bytes": len(recording), "file": output})
+        say_json({"terminal": terminal, "bytes": len(recording), "file": output})
     elif output is None:
         write_output(recording)
     else:
-        _say(f"recorded: {output}, {len(recording)} bytes")
+        say(f"recorded: {output}, {len(recording)} bytes")
 
 
 @terminal_app.command()
@@ -344,12 +320,12 @@ def screen(terminal: Id, json: Json = False) -> None:
     """
     from outlive.cli.render import clean
 
-    with _client() as client:
+    with open_client() as client:
         text = clean(client.terminals.screen(terminal))
     if json:
-        _say_json({"terminal": terminal, "text": text})
+        say_json({"terminal": terminal, "text": text})
     else:
-        _say(text)
+        say(text)
 
 
 @terminal_app.command()
@@ -367,9 +343,9 @@ def account(
     """
     from outlive.cli.terminal_history import account_text
 
-    with _client() as client:
+    with open_client() as client:
         told = client.terminals.account(terminal, start, end)
     if json:
-        _say_json(told)
+        say_json(told)
     else:
-        _say(account_text(told))
+        say(account_text(told))
