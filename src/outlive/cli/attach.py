@@ -112,7 +112,7 @@ class Sitting:
         self._client = client
         self._local = local
         self._id = facts.id
-        self._status = StatusLine(facts.id, me, title=clean_line(facts.title), lease=facts.lease)
+        self._status = StatusLine(facts.id, me, observes, title=clean_line(facts.title), lease=facts.lease)
         self._screen = PersonScreen(local, self._status)
         self._keys = Keys()
         self._attachment: Attachment = client.terminals.attach(
@@ -125,7 +125,6 @@ class Sitting:
         self._notices: MemoryObjectSendStream[str]
         self._told: MemoryObjectReceiveStream[str]
         self._notices, self._told = anyio.create_memory_object_stream[str](_NOTICES)
-        self._observes = observes
         self._has_yielded = False  # and not typed since
         self._wanted: tuple[int, int] | None = None  # the size that was asked for last
         self._is_menu_open = False
@@ -191,25 +190,33 @@ class Sitting:
         if not self._attachment.cols:
             return  # not known yet
         size = self._local.size()
-        if self._status.holds_lease and size not in (self._remote, self._wanted):
+        if self._types and size not in (self._remote, self._wanted):
             self._wanted = size
             await self._attachment.resize(*size)
         if not self._screen.is_boxed_for(self._remote):
             await self._redraw()
 
+    @property
+    def _types(self) -> bool:
+        return self._status.holds_lease and not self._status.observes
+
     async def _redraw(self) -> None:
+        """Not while the machine is away or sleeps: a new attachment would wake it, and what was typed meanwhile waits
+        with the one that there is. When it is back that is said, and then everything is drawn."""
+        if self._status.standing is not None:
+            return
         self._keep_mode()
         await self._attachment.redraw()
 
     def _keep_mode(self) -> None:
         """The next connection types only if we do: nobody takes a lease by looking on."""
-        types = self._status.holds_lease and not self._has_yielded
+        types = self._types and not self._has_yielded
         self._attachment.mode = "type" if types else "observe"
 
     def _lost(self, error: OutliveError, wait_s: float) -> None:
         self._keep_mode()
         self._status.is_lost = True
-        self._say(f"{error.message} Trying again in {wait_s:.1f} s; Ctrl-] d leaves")
+        self._say(f"connection lost, trying again in {wait_s:.1f} s; Ctrl-] d leaves. {error.message}")
 
     # ── what is typed ──
 
@@ -226,7 +233,7 @@ class Sitting:
 
     async def _send(self, data: bytes) -> None:
         if self._attachment.mode == "observe":
-            if self._observes or self._status.lease is not None:
+            if self._status.observes or self._status.lease is not None:
                 self._say(f"{self._status.holder}, and you look on; Ctrl-] t takes over")
                 return
             self._attachment.mode = "type"
@@ -261,7 +268,7 @@ class Sitting:
         except OutliveError as error:
             self._say(error.message)
             return
-        self._observes = self._has_yielded = False
+        self._status.observes = self._has_yielded = False
         if self._attachment.mode == "observe":
             self._attachment.mode = "type"
             await self._attachment.redraw()
@@ -287,16 +294,16 @@ class Sitting:
                 await self._screen.retitle()
                 await self._screen.notice(text)
                 text = await self._next_notice(text)
-            if not self._screen.repaint() and not self._status.is_lost:
+            if not self._screen.repaint():
                 await self._redraw()
 
     async def _next_notice(self, text: str) -> str:
-        """What to show after this one; nothing when its time is over. A menu stays, and a connection that is lost."""
+        """What to show after this one; nothing when its time is over. A menu stays, and what still stands."""
         while True:
             with anyio.move_on_after(NOTICE_S):
-                return await self._told.receive()
-            if not self._is_menu_open and not self._status.is_lost:
-                return ""
+                return await self._told.receive() or self._status.standing or ""
+            if not self._is_menu_open:
+                return self._status.standing or ""
 
     # ── signals ──
 

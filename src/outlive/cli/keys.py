@@ -10,7 +10,7 @@ Wish = Literal["menu", "detach", "take", "yield", "help", "nothing"]
 
 ESCAPE_KEY = b"\x1d"  # Ctrl-]
 MENU = "d detach · t take · y yield · ? help · Ctrl-] send it"
-HELP = "d: leave, the terminal goes on · t: type instead of whoever does · y: let others type · any other key: go on"
+HELP = "d leave it running · t type yourself · y let others type · else go on"
 
 _PASTE_BEGINS, _PASTE_ENDS = b"\x1b[200~", b"\x1b[201~"
 _MARKS = re.compile(rb"\x1d|\x1b\[20[01]~")

@@ -43,7 +43,7 @@ class PersonScreen:
         return self._boxed == (self._local.size() if wanted else None)
 
     def _wants_letterbox(self, remote: tuple[int, int]) -> bool:
-        return remote != self._local.size() and not self._status.holds_lease
+        return remote != self._local.size() and (self._status.observes or not self._status.holds_lease)
 
     async def begin(self, remote: tuple[int, int]) -> None:
         """The output that comes next draws a whole screen of this size, until `drawn`."""

@@ -21,6 +21,7 @@ class StatusLine:
 
     terminal: str
     me: str  # id of the principal that we are
+    observes: bool = False  # only looks on, whoever types
     title: str = ""  # of the program
     lease: Mapping[str, Any] | None = None
     here: int = 1
@@ -37,8 +38,13 @@ class StatusLine:
         if self.lease is None:
             return "nobody types"
         if self.holds_lease:
-            return "you type"
+            return "you type elsewhere" if self.observes else "you type"
         return f"{_name(self.lease)} types"
+
+    @property
+    def standing(self) -> str | None:
+        """What is said as long as it is so: the screen stands still, and cannot be asked for."""
+        return _LOST if self.is_lost else _MACHINE[self.machine] if self.machine != "running" else None
 
     def text(self) -> str:
         said = [self.holder]
@@ -49,7 +55,7 @@ class StatusLine:
         if self.machine != "running":
             said.append(f"machine is {self.machine}")
         if self.is_lost:
-            said = ["connection lost, trying again"]
+            said = [_LOST]
         return f"{self.title or self.terminal[:13]} — outlive: {' · '.join(said)}"
 
     def take(self, words: Mapping[str, Any]) -> str | None:
@@ -72,6 +78,8 @@ class StatusLine:
                 notice = self._refused(refused)
             case _:
                 pass
+        if "terminal" in words:
+            self.machine = "running"  # its node has just answered
         if "lease" in words:
             notice = self._leased(words["lease"], words) or notice
         return notice
@@ -83,7 +91,9 @@ class StatusLine:
             return None
         if self.lease is None:
             return "nobody types now"
-        return "you type now" if self.holds_lease else f"{_name(self.lease)} has taken over"
+        if self.holds_lease:
+            return f"{self.holder} now"
+        return f"{_name(self.lease)} {'types now' if before is None else 'has taken over'}"
 
     def _refused(self, refused: object) -> str:
         lease = refused.get("lease") if isinstance(refused, Mapping) else None
@@ -92,6 +102,7 @@ class StatusLine:
         return "what you typed was refused"
 
 
+_LOST = "connection lost, trying again"
 _MACHINE = {
     "running": "the machine is back",
     "hibernated": "the machine is hibernated; type to wake it",

@@ -10,17 +10,19 @@ from outlive.cli.render import clean, clean_line
 
 def account_text(told: dict[str, Any]) -> str:
     """For people: what happened, then what was printed."""
-    lines = [f"from {clean_line(told.get('from'))} to {clean_line(told.get('to'))}"]
+    events: list[str] = []
     for each in _dicts(told, "leases"):
         holder = each.get("lease")
         name = holder.get("name") if isinstance(holder, dict) else "nobody"
-        lines.append(clean_line(f"{each.get('at')}  {name} types ({each.get('how')})"))
-    lines += [
+        events.append(clean_line(f"{each.get('at')}  {name} types ({each.get('how')})"))
+    events += [
         clean_line(f"{each.get('at')}  {each.get('name')} typed: {each.get('text')}") for each in _dicts(told, "typed")
     ]
+    # Every line begins with its time, in one format: sorted, they are in the order in which it happened.
+    lines = [f"from {clean_line(told.get('from'))} to {clean_line(told.get('to'))}", *sorted(events)]
     for each in _dicts(told, "commands"):
         code = each.get("exit_code")
-        lines.append(clean_line(f"command: {each.get('command_line')}  {'runs' if code is None else f'exit {code}'}"))
+        lines.append(clean_line(f"command ({'runs' if code is None else f'exit {code}'}): {each.get('command_line')}"))
     return "\n".join([*lines, "", clean(str(told.get("text") or ""))])
 
 

@@ -53,7 +53,7 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of what a command prints. A gap between two offsets was printed faster than it could be followed."""
+    """A piece of what a command prints. Those of one stream join without a gap."""
 
     stream: StreamName
     offset: int

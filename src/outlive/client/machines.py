@@ -162,7 +162,8 @@ class AsyncMachine(MachineShown):
         user: str | None = None,
         effect_id: str | None = None,
     ) -> AsyncGenerator[Piece | ExecResult, None]:
-        """The same with its output as it comes; the result is last. Reconnects by itself, and shows nothing twice."""
+        """The same with its output as it comes; the result is last. Reconnects by itself, shows nothing twice
+        and leaves nothing out: behind a piece that was missed the rest comes at the end."""
         body = _exec_body(command, cwd, env, timeout_s, stdin, user, effect_id)
         seen: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
         backoff, silent_since = Backoff(), anyio.current_time()
@@ -177,10 +178,12 @@ class AsyncMachine(MachineShown):
                                 yield Piece(name, seen[name], rest)
                         yield told
                         return
-                    new = told.data[max(0, seen[told.stream] - told.offset) :]
-                    seen[told.stream] = max(seen[told.stream], told.offset + len(told.data))
-                    if new:
-                        yield Piece(told.stream, told.offset + len(told.data) - len(new), new)
+                    at = seen[told.stream]
+                    if told.offset > at:
+                        continue  # something before it was missed: the result has all of it
+                    if new := told.data[at - told.offset :]:
+                        seen[told.stream] += len(new)
+                        yield Piece(told.stream, at, new)
                 raise UnavailableError("api.cut_off", "The connection to the server was lost.")
             except OutliveError as error:
                 wait_s = backoff.wait_s(error.retry_after_s)

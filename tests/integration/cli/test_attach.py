@@ -166,6 +166,38 @@ async def test_attach_comes_back_when_the_node_was_away(api: MachineApi) -> None
         await seat.sees("still here")
 
 
+async def test_what_is_typed_while_the_node_is_away_arrives_whatever_is_shown_meanwhile(api: MachineApi) -> None:
+    terminal = await open_terminal(api, command="stty -echo; echo ready; exec cat")
+    async with open_seat(_as(api), "attach", terminal) as seat:
+        await seat.reads_title("you type")
+        api.node.terminals.is_away = True
+        api.node.terminals.cut()
+        await seat.sees("is waited for")
+        seat.type(b"typed meanwhile\r\x1d")
+        await seat.sees("d detach")
+        seat.type(b"x")
+        await seat.sees("is waited for")
+        api.node.terminals.is_away = False
+        await seat.sees("typed meanwhile")
+        await eventually(lambda: "outlive:" not in seat.screen.text, within_s=WITHIN_S)
+        assert seat.screen.text.split() == ["ready", "typed", "meanwhile"]
+        assert "away" not in seat.title
+
+
+async def test_one_who_only_looks_on_changes_no_size_also_where_they_type_elsewhere(api: MachineApi) -> None:
+    terminal = await open_terminal(api, command="stty -echo; echo ready; exec cat")
+    async with open_seat(_as(api), "attach", terminal, cols=90, rows=30) as typing:
+        await eventually(lambda: _has_size(api, terminal, 90, 30), within_s=WITHIN_S)
+        async with open_seat(_as(api), "attach", terminal, "--observe", cols=40, rows=10) as watching:
+            await watching.reads_title("you type elsewhere")
+            await watching.reads_title("other size")
+            watching.type(b"x")
+            await watching.sees("you type elsewhere")
+            typing.type(b"seen\r")
+            await watching.sees("seen")
+            assert await _has_size(api, terminal, 90, 30)
+
+
 async def test_attach_goes_on_by_itself_at_a_server_that_was_started_elsewhere(api: MachineApi, tmp_path: Path) -> None:
     def point_to(url: str) -> None:
         (tmp_path / "endpoint.json").write_text(json.dumps({"url": url, "token": TOKEN}))

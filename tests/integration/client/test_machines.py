@@ -1,8 +1,12 @@
 """The SDK's machines over a real API: the same things as over HTTP, and commands that run once whatever is cut off."""
 
+import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
+import anyio.abc
 import anyio.to_thread
 import pytest
 
@@ -104,3 +108,28 @@ async def test_a_followed_command_that_is_cut_off_shows_nothing_twice(api: Machi
         assert result.exit_code == 0
         assert proxy.cuts == 1
     assert (await api.exec(machine, "wc -l < count"))["stdout"] == "1\n"
+
+
+async def test_what_a_server_has_left_out_is_shown_in_its_place_when_the_result_has_it(api: MachineApi) -> None:
+    machine = await api.create()
+    told = [Piece("stdout", 0, b"one\n"), Piece("stdout", 8, b"three\n"), Piece("stderr", 0, b"!")]
+    result = {"effect_id": "e", "outcome": "finished", "exit_code": 0, "stdout": "one\ntwo\nthree\n", "stderr": "!"}
+    lines = [
+        {"stream": each.stream, "offset": each.offset, "data": base64.b64encode(each.data).decode()} for each in told
+    ]
+    body = "".join(json.dumps(line) + "\n" for line in [*lines, {"result": {**result, "truncated": False}}])
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
+            await stream.send((head + body).encode())
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, answer)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with AsyncClient(f"http://127.0.0.1:{port}", TOKEN) as client:
+            followed = await _through(client, api, machine)
+            pieces = [each async for each in followed.stream("seq 3") if isinstance(each, Piece)]
+        group.cancel_scope.cancel()
+    assert pieces == [told[0], told[2], Piece("stdout", 4, b"two\nthree\n")]

@@ -47,6 +47,28 @@ def test_what_matters_is_worth_a_notice(words: dict[str, Any], notice: str | Non
     assert _line(lease=ME).take(words) == notice
 
 
+def test_one_who_begins_to_type_where_nobody_did_has_taken_nothing_over() -> None:
+    assert _line().take({"lease": ANA}) == "ana (person) types now"
+    assert _line().take({"lease": ME}) == "you type now"
+
+
+def test_one_who_looks_on_is_not_told_that_they_type() -> None:
+    line = _line(observes=True, lease=ME, title="vim")
+    assert line.text() == "vim — outlive: you type elsewhere"
+
+
+def test_what_keeps_the_screen_from_being_drawn_is_said_until_it_is_over() -> None:
+    line = _line()
+    assert line.standing is None
+    line.take({"machine": "away"})
+    assert line.standing == "the machine is away, and is waited for"
+    line.is_lost = True
+    assert line.standing == "connection lost, trying again"
+    line.is_lost = False
+    line.take({"terminal": "term_0123456789abcdef", "offset": 7, "lease": None})
+    assert (line.standing, line.machine) == (None, "running")
+
+
 def test_nothing_that_others_chose_reaches_the_terminal_raw() -> None:
     evil = "\x1b]52;c;eA==\x07\x9b6n\u202e"
     line = _line()

@@ -16,6 +16,14 @@ def test_a_short_output_makes_no_file_and_acknowledges_nothing(tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
+def test_the_beginning_is_given_out_only_where_nothing_of_it_is_missing(tmp_path: Path) -> None:
+    stream = KeptStream(tmp_path / "out")
+    stream.take(0, b"one")
+    assert stream.beginning == b"one"
+    stream.take(5, b"three")
+    assert stream.beginning == b""
+
+
 def test_a_long_one_is_spooled_and_taken_up_again_by_the_next_process(tmp_path: Path) -> None:
     whole = bytes(range(256)) * 4_096
     stream = KeptStream(tmp_path / "out")

@@ -40,7 +40,10 @@ class NodeDoor:
         send, receive = anyio.create_memory_object_stream[Output](FOLLOWER_QUEUE)
         with send, receive:
             run.followers.append(send)
+            so_far = run.so_far()  # at the same moment: what comes next goes to the follower
             try:
+                for output in so_far:
+                    yield output
                 async with anyio.create_task_group() as group:
 
                     async def close_at_the_end() -> None:

@@ -91,6 +91,11 @@ class KeptStream:
             file.write(new)
 
     @property
+    def beginning(self) -> bytes:
+        """From the first byte on, as much as is at hand; nothing if some of it is not here."""
+        return b"" if self.missing else bytes(self._inline)
+
+    @property
     def text(self) -> str:
         """The beginning of it. Bytes that are no UTF-8 are shown as the replacement character."""
         return self._inline.decode("utf-8", "replace")

@@ -104,6 +104,14 @@ class Run:
             # What was sent before a question has come when it is answered.
             return await _stdin_taken(guest, self.effect.id)
 
+    def so_far(self) -> list[Output]:
+        """What it has printed, for one who comes late. Not before it was joined: what an earlier process has kept may
+        be taken back then."""
+        if not self.is_joined or self.done.is_set():
+            return []
+        stdout, stderr = (self.streams[pipe].beginning for pipe in ("stdout", "stderr"))
+        return [each for each in (Output("stdout", 0, stdout), Output("stderr", 0, stderr)) if each.data]
+
     def tell(self, output: Output) -> None:
         for follower in self.followers:
             with suppress(anyio.WouldBlock, anyio.BrokenResourceError):

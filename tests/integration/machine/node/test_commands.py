@@ -126,6 +126,32 @@ async def test_what_follows_a_command_sees_its_output_as_it_comes(tmp_path: Path
         assert seen == b"one\ntwo\n"
 
 
+async def test_one_who_follows_a_command_later_sees_what_it_has_printed_before(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        request = ExecRequest(
+            effect_id=EffectId("eff-late"),
+            command="echo one; echo wrong >&2; while [ ! -e go ]; do sleep 0.02; done; echo two",
+        )
+
+        async def printed_both() -> bool:
+            run = node.runs.find(machine.id, request.effect_id)
+            return run is not None and [each.data for each in run.so_far()] == [b"one\n", b"wrong\n"]
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(NodeDoor(node).exec, machine.id, machine.generation, request)
+            await eventually(printed_both)
+            seen = {"stdout": b"", "stderr": b""}
+            async for piece in NodeDoor(node).follow(machine.id, machine.generation, request):
+                if isinstance(piece, Effect):
+                    break
+                assert piece.offset == len(seen[piece.stream])
+                seen[piece.stream] += piece.data
+                if seen == {"stdout": b"one\n", "stderr": b"wrong\n"}:
+                    await room.exec(machine.id, "touch go")
+        assert seen == {"stdout": b"one\ntwo\n", "stderr": b"wrong\n"}
+
+
 async def test_a_machine_that_dies_with_a_command_says_lost_and_comes_back_from_its_disk(tmp_path: Path) -> None:
     async with open_machine_room(tmp_path) as room, room.node() as node:
         machine = await room.create()
