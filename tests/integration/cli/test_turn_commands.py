@@ -1,0 +1,235 @@
+"""`outlive run`, `interrupt`, `agents` and `agent` against a real stack that answers with the demo model."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from eventually import eventually_sync
+from integration.stack.homes import COMMAND, Home
+from outlive.cli.main import run
+from outlive.machine.backends.screens.ghostty import GhosttyScreens
+
+AGENT = """
+name = "reviewer"
+model = "demo:"
+instructions = "Review the newest commit. Change nothing."
+tools = ["shell", "read_file"]
+
+[budget]
+tokens = 1000
+"""
+WORDY = "What is lost when I close my laptop?"  # the demo model answers it at length
+INTERFACE_EXAMPLE = """
+from outlive import Client
+client = Client()                                  # async: AsyncClient
+conversation = client.conversations.create(agent="coder")
+for event in conversation.run("Make the failing test pass"):
+    print(event)
+"""
+
+
+@pytest.fixture(scope="module")
+def answering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    home = Home(tmp_path_factory.mktemp("turns") / "home", OUTLIVE_LOOP__DEMO_PACE_S="0.05")
+    for key in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        home.environment.pop(key, None)
+    home.up()
+    yield home
+    home.stop()
+
+
+class Here(NamedTuple):
+    """A command that was run in this process: the start of one costs more than most of what they do."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Here]
+
+
+@pytest.fixture
+def outlive(answering: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("OUTLIVE_HOME", str(answering.path))
+
+    def call(*arguments: str) -> Here:
+        capsys.readouterr()
+        code = run(arguments)
+        return Here(code, *capsys.readouterr())
+
+    return call
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def shown(outlive: Run, conversation: str) -> Any:
+    return json.loads(outlive("show", conversation, "--json").stdout)
+
+
+def test_a_turn_is_followed_to_its_end(outlive: Run) -> None:
+    result = outlive("run", "Hello there")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Hello there" in result.stdout
+    assert "demo model" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("done in ")
+
+
+def test_with_json_each_event_is_a_line(outlive: Run) -> None:
+    result = outlive("run", "Hello there", "--agent", "coder", "--json")
+    events = lines_of(result.stdout)
+    types = [event["type"] for event in events if event["seq"] is not None]
+    assert types == ["message.sent", "turn.started", "step.started", "model.responded", "turn.finished"]
+    assert any(event["type"] == "model.delta" for event in events)
+    again = outlive("run", "And again", "--conversation", events[0]["conversation"], "--json")
+    assert [event["data"]["text"] for event in lines_of(again.stdout) if event["type"] == "message.sent"] == [
+        "And again"
+    ]
+
+
+def test_a_turn_that_fails_is_told_by_the_exit_code(outlive: Run) -> None:
+    result = outlive("run", "Hello", "--model", "anthropic:some")
+    assert result.returncode == 1
+    assert "ANTHROPIC_API_KEY" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("failed")
+
+
+def test_detached_it_prints_the_conversation_and_the_turn_ends_by_itself(outlive: Run) -> None:
+    result = outlive("run", "Hello", "--detach")
+    conversation = result.stdout.strip()
+    assert (result.returncode, conversation[:5]) == (0, "conv_")
+    eventually_sync(lambda: shown(outlive, conversation)["state"] == "idle", within_s=60, every_s=0.5)
+    sent = json.loads(outlive("run", "Hello", "--detach", "--json").stdout)
+    assert set(sent) == {"conversation", "message_id", "turn_id", "seq"}
+
+
+def test_ctrl_c_detaches_and_says_how_to_go_on(answering: Home, outlive: Run) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "run", WORDY, "--json"],
+        env=answering.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            conversation = json.loads(process.stdout.readline())["conversation"]
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert f"outlive follow {conversation} --after " in said
+    assert f"outlive interrupt {conversation}" in said
+    stopped = outlive("interrupt", conversation, "--reason", "enough")
+    assert (stopped.returncode, stopped.stdout.strip()) == (0, f"interrupted: {conversation}")
+    notes = [item for item in shown(outlive, conversation)["transcript"]["items"] if item["kind"] == "note"]
+    assert (notes[0]["type"], notes[0]["data"]["reason"]) == ("turn.interrupted", "enough")
+    nothing = outlive("interrupt", conversation)
+    assert nothing.returncode == 1
+    assert "nothing to interrupt" in nothing.stderr
+
+
+def test_on_a_terminal_what_was_live_is_replaced_by_what_is_final(answering: Home) -> None:
+    main, side = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "run", "Hello there"],
+        env={**answering.environment, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+        stdin=subprocess.DEVNULL,
+        stdout=side,
+        stderr=side,
+    ) as process:
+        os.close(side)
+        try:
+            drawn = b""
+            while piece := _read(main):
+                drawn += piece
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
+            os.close(main)
+    text = drawn.decode()
+    assert "\x1b[1;32m" in text, "in colour"
+    assert "(going on)" in text, "live"
+    screen = GhosttyScreens().new(100, 40)
+    screen.feed(drawn)
+    left = screen.text().splitlines()
+    screen.close()
+    assert left[-1].startswith("done in ")
+    assert not any("(going on)" in line for line in left)
+    assert sum("demo model" in line for line in left) == 1, "said once"
+
+
+def _read(main: int) -> bytes:
+    try:
+        return os.read(main, 65_536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_what_cannot_be_run_is_refused_before_anything_is_made(outlive: Run, tmp_path: Path) -> None:
+    before = outlive("list", "--json").stdout
+    for arguments, code, said in (
+        (("--repo", str(tmp_path)), 2, "not in a git repository"),
+        (("--agent", "nobody"), 3, "no agent 'nobody'"),
+        (("--conversation", "conv_" + "0" * 32), 3, "no conversation"),
+        (("--conversation", "conv_" + "0" * 32, "--agent", "coder"), 2, "keeps its agent"),
+    ):
+        result = outlive("run", "Hello", *arguments)
+        assert (result.returncode, said in result.stderr) == (code, True), result.stderr
+    assert outlive("list", "--json").stdout == before
+
+
+def test_a_repository_is_named_in_the_conversation(outlive: Run, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True, timeout=60)
+    (tmp_path / "a.txt").write_text("a\n")
+    sent = json.loads(outlive("run", "Hello", "--repo", str(tmp_path), "--detach", "--json").stdout)
+    assert list(shown(outlive, sent["conversation"])["metadata"]["repo"]) == ["blob"]
+    url = "https://example.org/a.git"
+    sent = json.loads(outlive("run", "Hello", "--repo", url, "--detach", "--json").stdout)
+    assert shown(outlive, sent["conversation"])["metadata"]["repo"] == {"url": url}
+
+
+def test_an_agent_is_applied_from_its_file_listed_and_shown(outlive: Run, tmp_path: Path) -> None:
+    file = tmp_path / "reviewer.toml"
+    file.write_text(AGENT)
+    for _ in range(2):
+        assert outlive("agent", "apply", str(file)).stdout == "reviewer version 1\n"
+    table = outlive("agents").stdout.splitlines()
+    assert [line.split()[0] for line in table] == ["NAME", "coder", "reviewer"]
+    assert "(built in)" in table[1]
+    agent = json.loads(outlive("agent", "show", "reviewer", "--json").stdout)
+    assert (agent["version"], agent["budget"], agent["tools"]) == (1, {"tokens": 1000}, ["shell", "read_file"])
+    assert "Review the newest commit." in outlive("agent", "show", "reviewer", "--version", "1").stdout
+    events = lines_of(outlive("run", "Hello", "--agent", "reviewer", "--json").stdout)
+    [started] = [event for event in events if event["type"] == "turn.started"]
+    assert started["data"] == {"agent": "reviewer", "version": 1, "model": "demo:"}
+    file.write_text(AGENT.replace('"read_file"', '"fly"'))
+    refused = outlive("agent", "apply", str(file))
+    assert (refused.returncode, "no tool 'fly'" in refused.stderr) == (2, True)
+    file.write_text("name = ")
+    assert outlive("agent", "apply", str(file)).returncode == 2
+
+
+def test_the_example_of_the_interface_runs_as_it_stands(answering: Home) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", INTERFACE_EXAMPLE],
+        env=answering.environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "turn.finished" in done.stdout.splitlines()[-1]
