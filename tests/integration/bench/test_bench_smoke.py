@@ -17,8 +17,12 @@ import pytest
 from eventually import eventually_sync
 
 ROOT = Path(__file__).parents[3]
-# Each bench of machines starts a stack of its own: one of them stands for all here, `make bench ARGS=--quick` runs all.
-SECTIONS = [*("appends", "appends-postgres", "catch-up", "fan-out", "latency", "storage", "idle"), "machines-exec"]
+# Each bench of machines and terminals starts a stack of its own: two of them stand for all here, `make bench
+# ARGS=--quick` runs all.
+SECTIONS = [
+    *("appends", "appends-postgres", "catch-up", "fan-out", "latency", "storage", "idle"),
+    *("machines-exec", "terminals-echo"),
+]
 
 
 class Run:
