@@ -2,12 +2,13 @@
 
 import base64
 from collections.abc import Awaitable
+from functools import partial
 
-import anyio
 import pytest
 
 from eventually import eventually
 from integration.loop.turns import WITHIN_S, Stage, data_of, types
+from outlive.base import ConversationId, TurnId
 from outlive.conversation.events import Event
 from outlive.loop.fold import step_id
 from outlive.loop.sweeper import TurnSweeper
@@ -56,14 +57,12 @@ async def test_a_second_message_after_the_end_begins_a_new_turn(stage: Stage) ->
 
 
 async def test_no_message_falls_between_two_turns(stage: Stage, provider: PretendProvider) -> None:
-    """Each message comes at another moment around the end of the turn before it."""
+    """Each message comes at another moment of the turn before it: at once, in its step, around its end."""
     conversation = await stage.converse()
+    moments = ["message.sent", "step.started", "model.responded", "turn.finished", "turn.finished"]
     for number in range(50):
         turn = await stage.send(conversation, f"message {number}")
-        delay_s = number % 10 * 0.004
-        if number % 2:
-            await stage.ended(conversation, turn)
-        await anyio.sleep(delay_s)
+        await eventually(partial(_has_come, stage, conversation, turn, moments[number % len(moments)]), WITHIN_S)
     await stage.ended(conversation, await stage.send(conversation, "last"))
     events = await stage.events(conversation)
     open_turn = (await stage.parts.conversations.get(conversation)).turn
@@ -73,6 +72,10 @@ async def test_no_message_falls_between_two_turns(stage: Stage, provider: Preten
     assert {event.turn for event in events if event.type == "message.sent"} == set(finished)
     assert data_of(events, "turn.recovered") == []
     _assert_every_message_was_seen(events)
+
+
+async def _has_come(stage: Stage, conversation: ConversationId, turn: TurnId, type: str) -> bool:
+    return any(event.type == type and event.turn == turn for event in await stage.events(conversation))
 
 
 def _assert_every_message_was_seen(events: list[Event]) -> None:

@@ -39,8 +39,8 @@ async def run_beating(
 
     async def beat() -> None:
         while True:
+            await anyio.sleep(BEAT_S)  # first: a short step is over by then, and costs Temporal nothing
             activity.heartbeat(progress.characters)
-            await anyio.sleep(BEAT_S)
 
     with as_failure():
         async with anyio.create_task_group() as group:
