@@ -38,6 +38,7 @@ _KINDS: dict[str, type[OutliveError]] = {
     )
 }
 _CODE = re.compile(r"machine\.[a-z_]{1,40}")
+_IDENTITY = re.compile(r"[!-~]+")
 _REASONS: dict[object, ExitReason] = {"exited": "exited", "signal": "signal", "timeout": "timeout"}
 _Value = TypeVar("_Value")
 
@@ -72,6 +73,14 @@ def text(words: Words, name: str, longest: int = TEXT_LIMIT) -> str:
     value = words.get(name)
     if not isinstance(value, str) or len(value) > longest:
         raise WireError(f"{name!r} is no text")
+    return value
+
+
+def identity(words: Words, name: str) -> str:
+    """What we call something, said back to us: text that every database and every log takes."""
+    value = text(words, name, 128)
+    if not _IDENTITY.fullmatch(value):
+        raise WireError(f"{name!r} is no id")
     return value
 
 
@@ -115,7 +124,7 @@ def read_held(words: Words) -> HeldEffect:
     if found is not None and not isinstance(found, dict):
         raise WireError("an exit that is none")
     return HeldEffect(
-        effect=EffectId(text(words, "effect", 128)),
+        effect=EffectId(identity(words, "effect")),
         exit=None if found is None else read_exit(found),
         stdout_size=count(words, "stdout"),
         stderr_size=count(words, "stderr"),

@@ -158,7 +158,7 @@ def read_terminal_exit(words: Words) -> TerminalExit | None:
 
 def read_terminal(words: Words) -> TerminalFacts:
     return TerminalFacts(
-        terminal=answers.text(words, "terminal", 128),
+        terminal=answers.identity(words, "terminal"),
         pid=answers.count(words, "pid"),
         columns=answers.count(words, "columns", 1000),
         rows=answers.count(words, "rows", 1000),
@@ -193,7 +193,7 @@ def read_terminals(words: Words) -> list[TerminalFacts]:
 
 def read_activity(words: Words) -> Activity:
     terminals = tuple(
-        TerminalActivity(answers.text(row, "terminal", 128), answers.seconds(row, "output_ago_s"))
+        TerminalActivity(answers.identity(row, "terminal"), answers.seconds(row, "output_ago_s"))
         for row in answers.rows(words, "terminals", _TERMINALS)
     )
     commands, previews, relayed = (answers.count(words, name) for name in ("commands", "previews", "relayed"))
