@@ -1,7 +1,7 @@
 # Every verb of this repository. `make run` and `make test` set up all they need on a fresh machine.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check crash fmt bench lock clean
+.PHONY: help run test check crash replay fmt bench lock clean
 
 help: ## show this
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,9 +20,13 @@ check: ## lint, types, layers, style, unit tests: under 3 minutes
 	@scripts/check
 	@.venv/bin/pytest -q tests/unit tests/style $(ARGS)
 
-crash: ## 200 rounds of verbs and accidents on real machines (ARGS="--rounds 20 --seed 7")
+crash: ## kill everything, for long: machines, then turns (ARGS="machines --rounds 20 --seed 7", ARGS="loop --kills 20")
 	@scripts/setup dev
-	@PYTHONPATH=tests .venv/bin/python -m crash.machines.campaign $(ARGS)
+	@PYTHONPATH=tests .venv/bin/python -m crash $(ARGS)
+
+replay: ## do turns that are open survive an upgrade? Replays the kept histories (part of test)
+	@scripts/setup dev
+	@.venv/bin/pytest -q tests/replay $(ARGS)
 
 fmt: ## format the code
 	@scripts/setup dev

@@ -38,15 +38,17 @@ class Account:
 
 
 def wrongs(account: Account, undisturbed: Sequence[Item], tag: str) -> list[str]:
-    """What is wrong. `undisturbed` is the transcript of a turn that nothing happened to, which was asked for `tag`."""
-    return [
-        *_log_wrongs(account),
-        *_step_wrongs(account.log),
-        *_buying_wrongs(account.log, account.calls),
-        *_effect_wrongs(account),
-        *_stream_wrongs(account.log, account.seen),
-        *_reading_wrongs(account, undisturbed, tag),
-    ]
+    """What is wrong, each behind the name of the rule. `undisturbed` is the transcript of a turn that nothing happened
+    to, which was asked for `tag`."""
+    found = {
+        "log": _log_wrongs(account),
+        "steps": _step_wrongs(account.log),
+        "buying": _buying_wrongs(account.log, account.calls),
+        "effects": _effect_wrongs(account),
+        "stream": _stream_wrongs(account.log, account.seen),
+        "reading": _reading_wrongs(account, undisturbed, tag),
+    }
+    return [f"{rule}: {wrong}" for rule, all_wrong in found.items() for wrong in all_wrong]
 
 
 # ── 1: the log ──

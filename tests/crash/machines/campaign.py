@@ -8,7 +8,7 @@ After each round all is given time to settle, then the invariants are checked:
 5. no machine has more than one sandbox that lives.
 At the end everything is deleted and stopped, and nothing is left: on the host, in the node's folder, in the store.
 
-Run it with `make crash`; `ARGS="--rounds 20 --seed 7"` for another length and another course.
+Run it with `make crash ARGS=machines`; `ARGS="machines --rounds 20 --seed 7"` for another length and another course.
 """
 
 import argparse
@@ -17,12 +17,11 @@ import os
 import random
 import secrets
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -278,8 +277,10 @@ async def swept(home: Path) -> list[str]:
         return [found.key async for found in objects.list("checkpoints")]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="make crash", description="Rounds of verbs and accidents on real machines.")
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="make crash ARGS=machines", description="Rounds of verbs and accidents on real machines."
+    )
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     given = parser.parse_args(arguments)
@@ -290,7 +291,3 @@ def main(arguments: list[str] | None = None) -> None:
     ):
         Campaign(stack, given.seed, lambda text: print(text, flush=True)).run(given.rounds)
     print(f"seed {given.seed}: {given.rounds} rounds, no command ran twice, nothing is left", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

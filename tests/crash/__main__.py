@@ -1,0 +1,23 @@
+"""`make crash`: both campaigns, one after the other; `ARGS="machines ..."` or `ARGS="loop ..."` is one of them."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from crash.loop import campaign as loop
+from crash.machines import campaign as machines
+
+CAMPAIGNS: dict[str, Callable[[Sequence[str]], None]] = {"machines": machines.main, "loop": loop.main}
+
+
+def main(arguments: list[str]) -> None:
+    if arguments and arguments[0] in CAMPAIGNS:
+        CAMPAIGNS[arguments[0]](arguments[1:])
+    elif arguments:
+        raise SystemExit(f"say which campaign: {' or '.join(CAMPAIGNS)}")
+    else:
+        for campaign in CAMPAIGNS.values():
+            campaign([])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

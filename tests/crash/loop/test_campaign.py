@@ -1,0 +1,23 @@
+"""A short course of the crash campaign of turns, the same each time. `make crash ARGS=loop` runs a long one."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from crash.loop.campaign import Campaign
+from crash.loop.stacks import loop_stack
+
+SEED = 7
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("loop_campaign")
+def test_whatever_is_killed_turns_end_and_nothing_is_done_bought_or_said_twice(tmp_path: Path) -> None:
+    with loop_stack(tmp_path) as stack:
+        campaign = Campaign(stack, SEED, kills=20, turns=6, every_s=1.0, say=lambda _: None)
+        tally = anyio.run(campaign.run, 3)
+        assert tally.wrongs == []
+        assert sum(tally.killed.values()) == 20
+        assert sum(len(account.turns) for account in tally.accounts) >= 6
+        stack.down()
