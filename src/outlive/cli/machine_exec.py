@@ -119,13 +119,9 @@ class _Run:
         if self._as_json:
             print(json_text(result.to_json()), flush=True)
         elif result.outcome != "finished":
-            why = {
-                "timeout": "it took too long and was ended",
-                "lost": "its machine was lost; what it did is not known",
-            }
-            print(f"outlive: {why.get(result.outcome, result.outcome)}", file=sys.stderr)
-        elif result.truncated:
-            print("outlive: it printed more than is kept; the rest was cut", file=sys.stderr)
+            print(f"outlive: {_WHY.get(result.outcome, result.outcome)}", file=sys.stderr)
+        elif result.cut_bytes:
+            print(f"outlive: it printed {result.cut_bytes} bytes more than is kept", file=sys.stderr)
 
     async def watch_interrupts(self, scope: anyio.CancelScope, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT) as signals:

@@ -44,7 +44,11 @@ class StatusLine:
     @property
     def standing(self) -> str | None:
         """What is said as long as it is so: the screen stands still, and cannot be asked for."""
-        return _LOST if self.is_lost else _MACHINE[self.machine] if self.machine != "running" else None
+        return _LOST if self.is_lost else self._machine_notice() if self.machine != "running" else None
+
+    def _machine_notice(self) -> str:
+        is_asleep = self.machine == "hibernated" and not self.observes
+        return f"{_MACHINE[self.machine]}; type to wake it" if is_asleep else _MACHINE[self.machine]
 
     def text(self) -> str:
         said = [self.holder]
@@ -66,8 +70,8 @@ class StatusLine:
                 self.here = max(1, len(operators))
             case {"machine": ("running" | "hibernated" | "away") as machine}:
                 if machine != self.machine:
-                    notice = _MACHINE[machine]
-                self.machine = machine
+                    self.machine = machine
+                    notice = self._machine_notice()
             case {"gap": {"from": int(start), "to": int(end)}}:
                 notice = f"{end - start} bytes of output are gone"
             case {"seam": _}:
@@ -105,7 +109,7 @@ class StatusLine:
 _LOST = "connection lost, trying again"
 _MACHINE = {
     "running": "the machine is back",
-    "hibernated": "the machine is hibernated; type to wake it",
+    "hibernated": "the machine is hibernated",
     "away": "the machine is away, and is waited for",
 }
 

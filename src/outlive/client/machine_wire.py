@@ -45,7 +45,8 @@ class ExecResult:
     exit_code: int | None
     stdout: str
     stderr: str
-    truncated: bool
+    truncated: bool  # stdout and stderr here are only the beginning
+    cut_bytes: int = 0  # that were printed beyond what the machine may keep, and are gone
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -102,6 +103,7 @@ def result_of(raw: Mapping[str, Any]) -> ExecResult:
             stdout=raw["stdout"],
             stderr=raw["stderr"],
             truncated=raw["truncated"],
+            cut_bytes=raw.get("cut_bytes", 0),
         )
     except KeyError:
         raise garbled() from None

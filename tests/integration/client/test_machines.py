@@ -117,7 +117,9 @@ async def test_what_a_server_has_left_out_is_shown_in_its_place_when_the_result_
     lines = [
         {"stream": each.stream, "offset": each.offset, "data": base64.b64encode(each.data).decode()} for each in told
     ]
-    body = "".join(json.dumps(line) + "\n" for line in [*lines, {"result": {**result, "truncated": False}}])
+    body = "".join(
+        json.dumps(line) + "\n" for line in [*lines, {"result": {**result, "truncated": False, "cut_bytes": 0}}]
+    )
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:

@@ -55,6 +55,7 @@ def test_one_who_begins_to_type_where_nobody_did_has_taken_nothing_over() -> Non
 def test_one_who_looks_on_is_not_told_that_they_type() -> None:
     line = _line(observes=True, lease=ME, title="vim")
     assert line.text() == "vim — outlive: you type elsewhere"
+    assert line.take({"machine": "hibernated"}) == "the machine is hibernated"
 
 
 def test_what_keeps_the_screen_from_being_drawn_is_said_until_it_is_over() -> None:
