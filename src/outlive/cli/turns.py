@@ -1,6 +1,8 @@
 """`outlive run` and `outlive interrupt`: give an agent something to do and watch it; stop it."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +22,14 @@ TITLE_LENGTH = 80
 def add_commands(app: typer.Typer) -> None:
     app.command("run")(run)
     app.command("interrupt")(interrupt)
+
+
+@contextmanager
+def _client() -> "Iterator[Client]":
+    from outlive.client import Client
+
+    with Client(patience_s=PATIENCE_S) as client:
+        yield client
 
 
 def run(
@@ -56,30 +66,33 @@ def run(
         raise InvalidError(
             "cli.usage", "A conversation keeps its agent, repository and environment: leave those options out."
         )
-    from outlive.client import Client
+    into = conversation or _begin(text, agent=agent, repo=repo, environment=environment)
+    return _leave(into, text, model, json) if detach else _follow(into, text, model, json)
 
-    with Client(patience_s=PATIENCE_S) as client:
-        if conversation is None:
-            conversation = _begin(client, text, agent=agent, repo=repo, environment=environment)
-        if detach:
-            sent = client.conversations.get(conversation).send(text, model=model)
-            facts = {"conversation": conversation, "message_id": sent.message_id, "turn_id": sent.turn_id}
-            _say({**facts, "seq": sent.seq} if json else conversation)
-            return DONE
+
+def _leave(conversation: str, text: str, model: str | None, as_json: bool) -> int:
+    with _client() as client:
+        sent = client.conversations.get(conversation).send(text, model=model)
+    facts = {"message_id": sent.message_id, "turn_id": sent.turn_id, "seq": sent.seq}
+    _say({"conversation": conversation, **facts} if as_json else conversation)
+    return DONE
+
+
+def _follow(conversation: str, text: str, model: str | None, as_json: bool) -> int:
     from outlive.cli.running import run_to_screen
 
-    outcome = run_to_screen(conversation, text, model=model, as_json=json)
+    outcome = run_to_screen(conversation, text, model=model, as_json=as_json)
     return INTERRUPTED if outcome is None else DONE if outcome == "done" else FAILED
 
 
-def _begin(client: "Client", text: str, *, agent: str | None, repo: str | None, environment: str | None) -> str:
+def _begin(text: str, *, agent: str | None, repo: str | None, environment: str | None) -> str:
     from outlive.cli.clean import clean_line
 
     title = clean_line(text)
     title = title if len(title) <= TITLE_LENGTH else f"{title[: TITLE_LENGTH - 1]}…"
-    metadata = {"repo": _repo(client, repo)} if repo is not None else None
-    made = client.conversations.create(agent=agent, title=title, environment=environment, metadata=metadata)
-    return made.id
+    with _client() as client:
+        metadata = {"repo": _repo(client, repo)} if repo is not None else None
+        return client.conversations.create(agent=agent, title=title, environment=environment, metadata=metadata).id
 
 
 def _repo(client: "Client", repo: str) -> dict[str, Any]:
@@ -105,9 +118,7 @@ def interrupt(
     Example:
       outlive interrupt conv_0198... --reason "wrong branch"
     """
-    from outlive.client import Client
-
-    with Client(patience_s=PATIENCE_S) as client:
+    with _client() as client:
         found = client.conversations.get(conversation).interrupt(reason)
     _say(found.facts.to_json() if json else f"interrupted: {found.id}")
 

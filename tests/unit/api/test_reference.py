@@ -6,6 +6,7 @@ from pathlib import Path
 from outlive.api.errors import STATUS, STATUS_OF_CODE
 from outlive.api.metrics import Metrics
 from outlive.api.routes import (
+    agents,
     blobs,
     conversations,
     events,
@@ -30,6 +31,7 @@ def test_every_route_is_described() -> None:
     routes = {
         f"`{method} {path.replace(':anything', '')}"
         for module in (
+            agents,
             blobs,
             conversations,
             events,
