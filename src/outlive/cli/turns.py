@@ -1,35 +1,25 @@
 """`outlive run` and `outlive interrupt`: give an agent something to do and watch it; stop it."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outlive.base import InvalidError
+from outlive.cli.asking import open_client, say, say_json
 from outlive.cli.exit import DONE, FAILED, INTERRUPTED
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
     from outlive.client import Client
 
-PATIENCE_S = 3.0  # a person waits at a prompt: say soon that nobody answers
 TITLE_LENGTH = 80
 
 
 def add_commands(app: typer.Typer) -> None:
     app.command("run")(run)
     app.command("interrupt")(interrupt)
-
-
-@contextmanager
-def _client() -> "Iterator[Client]":
-    from outlive.client import Client
-
-    with Client(patience_s=PATIENCE_S) as client:
-        yield client
 
 
 def run(
@@ -71,10 +61,13 @@ def run(
 
 
 def _leave(conversation: str, text: str, model: str | None, as_json: bool) -> int:
-    with _client() as client:
+    with open_client() as client:
         sent = client.conversations.get(conversation).send(text, model=model)
     facts = {"message_id": sent.message_id, "turn_id": sent.turn_id, "seq": sent.seq}
-    _say({"conversation": conversation, **facts} if as_json else conversation)
+    if as_json:
+        say_json({"conversation": conversation, **facts})
+    else:
+        say(conversation)
     return DONE
 
 
@@ -90,7 +83,7 @@ def _begin(text: str, *, agent: str | None, repo: str | None, environment: str |
 
     title = clean_line(text)
     title = title if len(title) <= TITLE_LENGTH else f"{title[: TITLE_LENGTH - 1]}…"
-    with _client() as client:
+    with open_client() as client:
         metadata = {"repo": _repo(client, repo)} if repo is not None else None
         return client.conversations.create(agent=agent, title=title, environment=environment, metadata=metadata).id
 
@@ -118,12 +111,9 @@ def interrupt(
     Example:
       outlive interrupt conv_0198... --reason "wrong branch"
     """
-    with _client() as client:
+    with open_client() as client:
         found = client.conversations.get(conversation).interrupt(reason)
-    _say(found.facts.to_json() if json else f"interrupted: {found.id}")
-
-
-def _say(what: object) -> None:
-    from outlive.cli.clean import json_text
-
-    print(what if isinstance(what, str) else json_text(what), flush=True)
+    if json:
+        say_json(found.facts.to_json())
+    else:
+        say(f"interrupted: {found.id}")
