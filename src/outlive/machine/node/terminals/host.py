@@ -84,9 +84,16 @@ class TerminalHost:
     def tail(self) -> Tail:
         return self.recorder.tail
 
+    @property
+    def size(self) -> Size:
+        """Of the screen. The record follows."""
+        screen = self.recorder.screen
+        return Size(screen.cols, screen.rows)
+
     def view(self) -> TerminalView:
+        size = self.size
         return TerminalView(
-            terminal=self.terminal.model_copy(update={"title": self.title}),
+            terminal=self.terminal.model_copy(update={"title": self.title, "cols": size.cols, "rows": size.rows}),
             offset=self.recorder.offset,
             operators=self.audience.present,
         )
@@ -381,14 +388,27 @@ class TerminalHost:
         self._wanted = size
         async with self._sizing:
             size = self._wanted  # of many that waited the last one counts
-            if size == (self.terminal.cols, self.terminal.rows):
+            if size == self.size == (self.terminal.cols, self.terminal.rows):
                 return
             async with self.resident.use() as guest:
                 lease.check_may_type(self.terminal.lease, operator)  # still
-                await guest.terminals.resize(self.terminal.name, size.cols, size.rows)
-            recorder = self.recorder
-            who = Actor(operator.id, operator.name, operator.kind)
-            recorder.note(Resize(self._clock.now(), recorder.offset, size.cols, size.rows, who))
-            recorder.screen.resize(size.cols, size.rows)
-            self.audience.say_at(recorder.offset, frames.status_size(size.cols, size.rows))
-            await self.card.change(lambda found: found.model_copy(update={"cols": size.cols, "rows": size.rows}))
+                with anyio.CancelScope(shield=True):  # also if whoever asked is gone: all three have one size
+                    await self._resize(guest, size, operator)
+
+    async def _resize(self, guest: Guest, size: Size, operator: Operator) -> None:
+        """The screen before the program, which draws anew as soon as it hears of it; then the record."""
+        before = self.size
+        self._resize_screen(size, operator)
+        try:
+            await guest.terminals.resize(self.terminal.name, size.cols, size.rows)
+        except OutliveError:
+            self._resize_screen(before, operator)
+            raise
+        await self.card.change(lambda found: found.model_copy(update={"cols": size.cols, "rows": size.rows}))
+
+    def _resize_screen(self, size: Size, operator: Operator) -> None:
+        recorder = self.recorder
+        who = Actor(operator.id, operator.name, operator.kind)
+        recorder.note(Resize(self._clock.now(), recorder.offset, size.cols, size.rows, who))
+        recorder.screen.resize(size.cols, size.rows)
+        self.audience.say_at(recorder.offset, frames.status_size(size.cols, size.rows))

@@ -40,6 +40,11 @@ class Watched(Protocol):
     def tail(self) -> Tail: ...
     @property
     def terminal(self) -> Terminal: ...
+    @property
+    def size(self) -> Size:
+        """Of the screen that is drawn."""
+        ...
+
     def history(self, offset: int) -> AsyncIterator[Piece | Gap]:
         """What was recorded from there on, up to now."""
         ...
@@ -86,7 +91,8 @@ class Observer:
         )
 
     def _begin(self, offset: int | None) -> int:
-        terminal, end = self._watched.terminal, self._watched.tail.end
+        size, end = self._watched.size, self._watched.tail.end
+        terminal = self._watched.terminal.model_copy(update={"cols": size.cols, "rows": size.rows})
         if offset is not None:
             self._opening.append(_status(frames.status_attached(terminal, offset)))
             # One who had all there was when the machine was rolled back has no gap to come across.
