@@ -100,8 +100,10 @@ class StatusLine:
         return f"{_name(self.lease)} {'types now' if before is None else 'has taken over'}"
 
     def _refused(self, refused: object) -> str:
-        lease = refused.get("lease") if isinstance(refused, Mapping) else None
-        if isinstance(lease, Mapping):
+        lease, code = (refused.get("lease"), refused.get("code")) if isinstance(refused, Mapping) else (None, None)
+        if code == "machine.paused":
+            return "the machine is paused; what you typed was refused"
+        if isinstance(lease, Mapping) and lease.get("operator") != self.me:
             return f"{_name(lease)} types here; what you typed was refused. Ctrl-] t takes over"
         return "what you typed was refused"
 

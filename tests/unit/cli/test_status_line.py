@@ -34,6 +34,8 @@ def test_the_title_says_who_types() -> None:
         ({"lease": ME, "terminal": "t", "offset": 1}, None),
         ({"lease": ME}, None),
         ({"refused": {"lease": ANA}}, "ana (person) types here; what you typed was refused. Ctrl-] t takes over"),
+        ({"refused": {"lease": ME}}, "what you typed was refused"),
+        ({"refused": {"lease": ME, "code": "machine.paused"}}, "the machine is paused; what you typed was refused"),
         ({"refused": {"lease": None}}, "what you typed was refused"),
         ({"refused": "nonsense"}, "what you typed was refused"),
         ({"machine": "hibernated"}, "the machine is hibernated; type to wake it"),
