@@ -15,6 +15,7 @@ from outlive.cli import (
     demo,
     doctor,
     environments,
+    histories,
     machines,
     principals,
     roles,
@@ -42,7 +43,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, agents)
+_CONVERSING = (turns, conversations, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -22,16 +23,27 @@ from crash.loop.report import Tally, report_of
 from crash.loop.stacks import LoopStack, loop_stack
 from crash.loop.talks import Talk
 from crash.machines.stacks import PROCESSES
+from eventually import eventually
 
 TAG = "t0000"
-TURN_WITHIN_S = 600.0  # while everything dies
+TURN_WITHIN_S = 1_800.0  # while everything dies
+_HASTY = 0.25  # of the kills do not wait until something has gone on since the last
+_STANDSTILL_S = 30.0
 REPORT = Path(__file__).parents[3] / "bench" / "results" / "crash-loop.md"
 
 
 class Campaign:
     def __init__(
-        self, stack: LoopStack, seed: int, *, kills: int, turns: int, every_s: float = 2.5, say: Callable[[str], None]
+        self,
+        stack: LoopStack,
+        seed: int,
+        *,
+        kills: int,
+        turns: int,
+        every_s: float,
+        say: Callable[[str], None],
     ) -> None:
+        """`every_s`: between two kills, on average, while turns go on."""
         self._stack = stack
         self._seed = seed
         self._random = random.Random(seed)
@@ -49,7 +61,7 @@ class Campaign:
             began = time.monotonic()
             async with self._stack.talks(conversations) as talks:
                 async with anyio.create_task_group() as group:
-                    group.start_soon(self._kill)
+                    group.start_soon(self._kill, talks)
                     for talk in talks:
                         group.start_soon(self._talk, talk)
                 took_s = time.monotonic() - began
@@ -71,10 +83,15 @@ class Campaign:
             await talk.ended(await talk.send(f"t{self._begun:04}"), TURN_WITHIN_S)
             self._over += 1
 
-    async def _kill(self) -> None:
+    async def _kill(self, talks: Sequence[Talk]) -> None:
         while self._killed.total() < self._kills:
+            head = _heads(talks)
             await anyio.sleep(self._random.uniform(0.0, 2 * self._every_s))
             victim = self._random.choice(PROCESSES)
+            if self._random.random() > _HASTY:
+                # On a busy host nothing would ever get up between two kills, and they would hit nothing but starts.
+                with suppress(AssertionError):
+                    await eventually(lambda head=head: _heads(talks) > head, _STANDSTILL_S)  # type: ignore[misc]
             if self._stack.pid_of(victim) is None:  # not back yet from the last time
                 continue
             self._stack.kill(victim)
@@ -93,12 +110,16 @@ class Campaign:
         )
 
 
+def _heads(talks: Sequence[Talk]) -> int:
+    return sum(talk.view.head for talk in talks)
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="make crash ARGS=loop", description="Turns that go on while all is killed.")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--turns", type=int, default=100, help="at least")
     parser.add_argument("--conversations", type=int, default=6, help="at the same time")
-    parser.add_argument("--every", type=float, default=2.5, help="seconds between two kills, on average")
+    parser.add_argument("--every", type=float, default=1.5, help="seconds between two kills, on average")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     parser.add_argument("--report", type=Path, default=REPORT)
     given = parser.parse_args(arguments)

@@ -15,7 +15,7 @@ SEED = 7
 @pytest.mark.xdist_group("loop_campaign")
 def test_whatever_is_killed_turns_end_and_nothing_is_done_bought_or_said_twice(tmp_path: Path) -> None:
     with loop_stack(tmp_path) as stack:
-        campaign = Campaign(stack, SEED, kills=20, turns=6, every_s=1.0, say=lambda _: None)
+        campaign = Campaign(stack, SEED, kills=20, turns=6, every_s=0.6, say=lambda _: None)
         tally = anyio.run(campaign.run, 3)
         assert tally.wrongs == []
         assert sum(tally.killed.values()) == 20
