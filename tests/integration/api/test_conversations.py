@@ -67,7 +67,7 @@ async def test_an_archived_conversation_is_hidden_readable_and_takes_no_messages
     gone, kept = await api.create(title="gone"), await api.create(title="kept")
     await api.send(gone)
     for _ in range(2):  # archiving again changes nothing
-        answer = await api.http.delete(f"/v1/conversations/{gone}", params={"interrupt": "true"})
+        answer = await api.http.delete(f"/v1/conversations/{gone}", params={"interrupt": "false"})
         assert (answer.status_code, answer.content) == (204, b"")
     listed = (await api.http.get("/v1/conversations")).json()["items"]
     archived = (await api.http.get("/v1/conversations", params={"archived": "true"})).json()["items"]
@@ -138,7 +138,7 @@ async def test_a_transcript_folds_retries(api: Api) -> None:
     await again.seal(ModelResponded(text="answer", model="demo:"))
     shown = (await api.http.get(f"/v1/conversations/{conversation}/transcript")).json()
     assert tuple(shown) == ("conversation", "head", "position", "state", "items")
-    assert (shown["conversation"], shown["head"], shown["state"]) == (conversation, 5, "idle")
+    assert (shown["conversation"], shown["head"], shown["state"]) == (conversation, 5, "running")
     assert [item["text"] for item in shown["items"]] == ["question", "answer"]
 
 

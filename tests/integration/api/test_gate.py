@@ -24,6 +24,7 @@ PROTECTED = [
     ("GET", f"{CONVERSATION}/transcript"),
     ("POST", f"{CONVERSATION}/fork"),
     ("POST", f"{CONVERSATION}/interrupt"),
+    ("POST", "/v1/blobs"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
     ("GET", f"{CONVERSATION}/artifacts"),
     ("GET", "/v1/no/such/route"),
@@ -35,6 +36,7 @@ PUBLIC = ["/healthz", "/readyz", "/metrics", "/openapi.json"]
 
 # Into the matrix, by `protected`.
 TAKEN_AS_THEY_ARE = (
+    "/v1/agents",
     "/v1/machines",
     "/v1/environments",
     "/v1/nodes",
