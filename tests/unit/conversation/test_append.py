@@ -301,7 +301,7 @@ def test_a_log_that_is_full_takes_no_more() -> None:
 @pytest.mark.parametrize(
     ("before", "data", "after"),
     [
-        ({}, MESSAGE, {"turn": TURN}),
+        ({}, MESSAGE, {"state": "running", "turn": TURN}),
         ({"turn": TurnId("turn_0")}, MESSAGE, {"turn": TurnId("turn_0")}),
         ({}, TurnStarted(agent="a", version=1, model="m"), {"state": "running", "turn": TURN}),
         ({}, ApprovalRequested(approval="a", question="?", expires_at=AT), {"state": "waiting"}),

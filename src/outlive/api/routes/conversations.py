@@ -156,7 +156,8 @@ async def archive_conversation(
     """Archive: hidden, readable, no new messages. A turn that is open goes on to its end; with `interrupt` it is
     stopped first."""
     id, parts = conversation_id(conversation), parts_of(request)
-    if query.interrupt and (turn := (await parts.conversations.get(id)).turn) is not None:
+    turn = (await parts.conversations.get(id)).turn if query.interrupt and parts.loop is not None else None
+    if turn is not None:
         await _stop(request, id, turn, "the conversation was archived")
     await parts.conversations.archive(id, actor=principal_of(request).id)
     return Response(status_code=204)
