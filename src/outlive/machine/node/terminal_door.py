@@ -70,7 +70,7 @@ class NodeTerminalDoor:
                 await host.type(operator, act.data)
             case Resize():
                 check_may_type(host.terminal.lease, operator)
-                await host.resize(Size(act.cols, act.rows), operator)
+                await host.window.resize(Size(act.cols, act.rows), operator)
             case Signal():
                 await host.signal(operator, act.number)
             case Close():

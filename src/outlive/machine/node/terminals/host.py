@@ -27,9 +27,10 @@ from outlive.machine.node.terminals.observer import Observer
 from outlive.machine.node.terminals.recorder import Recorder
 from outlive.machine.node.terminals.reopening import open_journal, rebuild, recall_marks
 from outlive.machine.node.terminals.tail import Tail
+from outlive.machine.node.terminals.window import Window
 from outlive.machine.terminal import epochs, frames, lease
 from outlive.machine.terminal.door import AttachTerminal, TerminalView
-from outlive.machine.terminal.journal import Actor, Leased, Resize
+from outlive.machine.terminal.journal import Leased
 from outlive.machine.terminal.marks import FoundMark
 from outlive.machine.terminal.recording import Gap, Piece, Recordings
 from outlive.machine.terminal.status import Operator, Size, Terminal
@@ -49,6 +50,7 @@ class TerminalHost:
         self.card = Card(terminal, parts.terminals, (parts.node, resident.generation))
         self.keyboard = Keyboard(self, recordings, parts.clock)
         self.audience = Audience()
+        self.window = Window(self, parts.clock)
         self.listeners: list[Callable[[list[FoundMark]], None]] = []  # told of marks when they are in the journal
         self.title = terminal.title
         self._parts = parts
@@ -62,8 +64,6 @@ class TerminalHost:
         self._left.set()
         self._ready = anyio.Event()
         self.over = anyio.Event()  # nothing of it runs any more; whoever runs it says so
-        self._sizing = anyio.Lock()
-        self._wanted: Size | None = None
         self._is_reserving = False
         self._how: How | None = None  # the terminal has ended
         self._closing: How | None = None  # somebody is about to end it
@@ -86,14 +86,11 @@ class TerminalHost:
 
     @property
     def size(self) -> Size:
-        """Of the screen. The record follows."""
-        screen = self.recorder.screen
-        return Size(screen.cols, screen.rows)
+        return self.window.size
 
     def view(self) -> TerminalView:
-        size = self.size
         return TerminalView(
-            terminal=self.terminal.model_copy(update={"title": self.title, "cols": size.cols, "rows": size.rows}),
+            terminal=self.terminal.model_copy(update={"title": self.title}),
             offset=self.recorder.offset,
             operators=self.audience.present,
         )
@@ -380,35 +377,6 @@ class TerminalHost:
         if not lease.may_resize(self.terminal.lease, observer.operator):
             return
         try:
-            await self.resize(size, observer.operator)
+            await self.window.resize(size, observer.operator)
         except OutliveError as error:
             _log.info("terminal %s keeps its size: %s", self.terminal.id, error.message)
-
-    async def resize(self, size: Size, operator: Operator) -> None:
-        self._wanted = size
-        async with self._sizing:
-            size = self._wanted  # of many that waited the last one counts
-            if size == self.size == (self.terminal.cols, self.terminal.rows):
-                return
-            async with self.resident.use() as guest:
-                lease.check_may_type(self.terminal.lease, operator)  # still
-                with anyio.CancelScope(shield=True):  # also if whoever asked is gone: all three have one size
-                    await self._resize(guest, size, operator)
-
-    async def _resize(self, guest: Guest, size: Size, operator: Operator) -> None:
-        """The screen before the program, which draws anew as soon as it hears of it; then the record."""
-        before = self.size
-        self._resize_screen(size, operator)
-        try:
-            await guest.terminals.resize(self.terminal.name, size.cols, size.rows)
-        except OutliveError:
-            self._resize_screen(before, operator)
-            raise
-        await self.card.change(lambda found: found.model_copy(update={"cols": size.cols, "rows": size.rows}))
-
-    def _resize_screen(self, size: Size, operator: Operator) -> None:
-        recorder = self.recorder
-        who = Actor(operator.id, operator.name, operator.kind)
-        recorder.note(Resize(self._clock.now(), recorder.offset, size.cols, size.rows, who))
-        recorder.screen.resize(size.cols, size.rows)
-        self.audience.say_at(recorder.offset, frames.status_size(size.cols, size.rows))
