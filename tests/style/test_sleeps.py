@@ -6,6 +6,7 @@ from style.tree import name_of, parsed, python_files
 
 # File -> why it may sleep.
 ALLOWED: dict[str, str] = {
+    "tests/crash/loop/campaign.py": "kills at random moments: the pause between two of them is one",
     "tests/eventually.py": "the one place that polls",
     "tests/integration/api/test_connections.py": "shows that nothing happens for several times a deadline",
     "tests/integration/api/test_stream.py": "a client that reads slowly: the pause is what it is",

@@ -51,8 +51,9 @@ async def _export(client: Client, folder: Path, run: WorkflowExecution) -> Expor
 
 
 def without_host(history: str) -> str:
-    """The same history, and nothing of the host that ran it. Pure."""
-    return json.dumps(_cleaned(json.loads(history)), indent=1) + "\n"
+    """The same history, an event on each line, and nothing of the host that ran it. Pure."""
+    events = [json.dumps(_cleaned(event)) for event in json.loads(history)["events"]]
+    return '{"events": [\n' + ",\n".join(events) + "\n]}\n"
 
 
 def _cleaned(value: Any) -> Any:
