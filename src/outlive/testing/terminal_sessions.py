@@ -42,7 +42,8 @@ def _meter() -> bytes:
 
 
 def _wide_and_combining() -> bytes:
-    return ("漢字とかな " * 9 + "\r\nnai\u0308ve cafe\u0301 Ω ≈ ç√ 한국어\r\n" + "🙂" * 25 + "\r\n│─┼ frame\r\n").encode()
+    frame = "│─┼ frame\r\n"
+    return ("漢字とかな " * 9 + "\r\nnai\u0308ve cafe\u0301 Ω ≈ ç√ 한국어\r\n" + "🙂" * 25 + "\r\n" + frame).encode()
 
 
 def _tabs_and_margins() -> bytes:

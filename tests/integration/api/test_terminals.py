@@ -265,7 +265,7 @@ async def test_who_may_only_observe_reads_and_does_nothing_else(api: MachineApi)
 async def test_a_stopped_machine_s_terminal_is_taken_and_nothing_is_typed_into_it(api: MachineApi) -> None:
     machine = await api.create()
     terminal = await open_terminal(api, machine, command="exec cat")
-    agent, person = await principal(api, "bot", "agent"), await principal(api, "ann")
+    agent, person = await principal(api.api, "bot", "agent"), await principal(api.api, "ann")
     assert (await do(api, terminal, "input", agent, data="before\n")).status_code == 200
     await api.do(machine, "pause")
     taken = await do(api, terminal, "take", person)
