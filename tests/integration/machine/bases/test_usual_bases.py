@@ -122,3 +122,17 @@ def test_secrets_among_what_is_copied_from_etc_stay_behind(tmp_path: Path) -> No
         original = Path("/etc") / path.relative_to(base.path / "etc")
         if stat.S_ISREG(found.st_mode) and original.is_file() and original.read_bytes() == path.read_bytes():
             assert original.stat().st_mode & 0o004, original
+
+
+def test_the_hosts_base_is_readable_in_a_machine_whatever_umask_it_was_made_with(tmp_path: Path) -> None:
+    before = os.umask(0o077)  # a node's
+    try:
+        base = ensure_base("host", tmp_path / "bases", say=nothing)
+    finally:
+        os.umask(before)
+    unread = [
+        path
+        for path, found in all_entries(base.path)
+        if not stat.S_ISLNK(found.st_mode) and found.st_mode & 0o004 == 0 and path != base.path / "root"
+    ]
+    assert unread == []

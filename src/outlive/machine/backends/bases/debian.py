@@ -123,7 +123,9 @@ def _leave_no_trace(tree: Path, sources: list[Source]) -> None:
     for path in [apt / "sources.list", *(apt / "sources.list.d").iterdir(), apt / "apt.conf.d" / "99mmdebstrap"]:
         path.unlink(missing_ok=True)
     clean = (source._replace(uris=tuple(map(without_password, source.uris))) for source in sources)
-    (apt / "sources.list.d" / "debian.sources").write_text("\n".join(source.as_deb822() for source in clean))
+    listed = apt / "sources.list.d" / "debian.sources"
+    listed.write_text("\n".join(source.as_deb822() for source in clean))
+    listed.chmod(0o644)  # whatever umask this process has
     shadow = tree / "etc" / "shadow"  # says when each password was last changed: the day of the making
     shadow.write_text(re.sub(r"(?m)^([^:]*:[^:]*:)\d+:", r"\g<1>1:", shadow.read_text()))
     for name in ("alternatives.log", "bootstrap.log", "dpkg.log", "apt/history.log", "apt/term.log", "apt/eipp.log.xz"):

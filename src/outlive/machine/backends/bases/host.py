@@ -16,7 +16,7 @@ from blake3 import blake3
 
 from outlive.base import UnavailableError
 
-VERSION = 1
+VERSION = 2
 USR = Path("/usr")
 RECIPE_NAME = f"host {VERSION}"
 # Of /etc: what programs in /usr look for and what holds no secret. Private keys stay where they are.
@@ -44,6 +44,15 @@ def make_skeleton(tree: Path) -> None:
     for name in _COPIED:
         _copy(Path("/etc") / name, tree / "etc" / name)
     (tree / "etc" / "nsswitch.conf").write_text(_NSSWITCH)
+    _set_modes(tree)
+
+
+def _set_modes(tree: Path) -> None:
+    """A machine's user reads them, whatever umask the process that makes them has (a node's is strict)."""
+    for folder, _, _ in os.walk(tree):
+        if folder != str(tree / "root"):
+            os.chmod(folder, 0o755)
+    (tree / "etc" / "nsswitch.conf").chmod(0o644)
 
 
 def _copy(source: Path, target: Path) -> None:
