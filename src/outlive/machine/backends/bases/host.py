@@ -51,7 +51,7 @@ def _set_modes(tree: Path) -> None:
     """A machine's user reads them, whatever umask the process that makes them has (a node's is strict)."""
     for folder, _, _ in os.walk(tree):
         if folder != str(tree / "root"):
-            os.chmod(folder, 0o755)
+            Path(folder).chmod(0o755)
     (tree / "etc" / "nsswitch.conf").chmod(0o644)
 
 
