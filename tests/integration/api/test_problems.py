@@ -53,6 +53,8 @@ async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes
     taken = requests_to(api)
     for path in {path for _, path in taken}:
         allowed = {method for method, other in taken if other == path}
+        if path == "/v1/principals/me":
+            allowed |= {"DELETE"}  # as it stands it is also an address of `/principals/{principal}`
         method = next((method for method in ("PUT", "PATCH") if method not in allowed), None)
         if method is None:
             continue  # a preview takes what the server in the machine takes

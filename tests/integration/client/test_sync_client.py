@@ -147,6 +147,11 @@ def environment(home: Home) -> dict[str, str]:
     return {**kept, "OUTLIVE_HOME": str(home.path)}
 
 
+def complaints(said: str) -> list[str]:
+    """What a program says on stderr, but for asyncio's remark that a busy host was slow (its debug mode makes it)."""
+    return [line for line in said.splitlines() if not (line.startswith("Executing <") and line.endswith(" seconds"))]
+
+
 def test_ctrl_c_ends_a_sync_follow_and_the_client_works_on(running: Home) -> None:
     with subprocess.Popen(
         [sys.executable, "-X", "dev", "-W", "error", "-c", FOLLOW_FOR_EVER],
@@ -160,7 +165,7 @@ def test_ctrl_c_ends_a_sync_follow_and_the_client_works_on(running: Home) -> Non
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate(timeout=20)
     assert rest.split() == ["interrupted", "2"]
-    assert errors == ""
+    assert complaints(errors) == []
     assert process.returncode == 0
 
 
@@ -177,7 +182,7 @@ def test_a_program_that_never_closes_its_client_ends_clean(running: Home) -> Non
         timeout=30,
         check=False,
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, complaints(result.stderr)) == (0, [])
     assert result.stdout.splitlines()[-1] == "conversation.created"
 
 
