@@ -36,9 +36,10 @@ async def test_what_was_typed_into_a_fork_when_its_node_died_gets_in_once(tmp_pa
         async with room.node() as node:
             parent = await room.create()
             terminal = await open_terminal(node, parent, argv=CAT)
-            await type_in(node, parent, terminal, ANN, "to the parent\n")
             watcher = Watcher()
             async with watcher.at(node, parent, terminal):
+                await watcher.until_seen(b"ready\r\n")
+                await type_in(node, parent, terminal, ANN, "to the parent\n")
                 await watcher.until_seen(b"to the parent\r\n")
             [child] = await room.keeper.fork(parent.id, [new_machine_id()], owner=parent.owner)
             child = await room.keeper.ensure_awake(child.id)
