@@ -24,10 +24,12 @@ def keys_of(api: Api) -> IdempotencyKeys:
 async def posts(api: Api) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Every POST there is: path, a body, and another body."""
     conversation = await api.create()
+    agent = {"name": "coder", "model": "demo:", "instructions": "Help.", "tools": []}
     return [
         ("/v1/conversations", {"title": "a"}, {"title": "b"}),
         (f"/v1/conversations/{conversation}/messages", {"text": "a"}, {"text": "b"}),
         (f"/v1/conversations/{conversation}/fork", {"at": 1}, {}),
+        ("/v1/agents", agent, agent | {"instructions": "Other."}),
     ]
 
 
@@ -37,18 +39,30 @@ async def effects(api: Api) -> tuple[int, int]:
     return len(found), sum(each["head"] for each in found)
 
 
-async def test_the_matrix_covers_every_post_of_conversations(api: Api) -> None:
+async def test_the_matrix_covers_every_post_of_json_that_needs_no_machine_and_no_loop(api: Api) -> None:
     """The others have tests of their own."""
-    conversation = "{conversation}"
-    others = ("/v1/machines", "/v1/environments", "/v1/principals", "/v1/terminals")
+    conversation = "/v1/conversations/{conversation}"
+    others = ("/v1/machines", "/v1/environments", "/v1/principals", "/v1/terminals", "/v1/blobs")
     posting = {
         route.path for route in api.app.state.routes if "POST" in route.methods and not route.path.startswith(others)
     }
     assert posting == {
         "/v1/conversations",
-        f"/v1/conversations/{conversation}/messages",
-        f"/v1/conversations/{conversation}/fork",
+        f"{conversation}/messages",
+        f"{conversation}/fork",
+        f"{conversation}/interrupt",  # needs a loop
+        "/v1/agents",
     }
+
+
+async def test_bytes_that_are_sent_again_get_the_same_answer_and_other_bytes_are_refused(api: Api) -> None:
+    headers = {"idempotency-key": "k"}
+    first = await api.http.post("/v1/blobs", content=b"one", headers=headers)
+    again = await api.http.post("/v1/blobs", content=b"one", headers=headers)
+    assert (first.status_code, again.content) == (201, first.content)
+    assert again.headers["idempotency-replayed"] == "true"
+    problem = assert_problem(await api.http.post("/v1/blobs", content=b"two", headers=headers), 409)
+    assert problem["code"] == "idempotency.key_reused"
 
 
 async def test_the_same_key_and_body_get_the_same_answer_and_nothing_is_done_twice(api: Api) -> None:

@@ -186,8 +186,8 @@ async def test_a_terminal_is_opened_once_resized_by_who_holds_it_and_closed_for_
             await eventually(lambda: other.said("size") == [{"cols": 132, "rows": 43}], 30)
             await holder.send(b"stty size\n")
             await holder.until_seen(b"43 132\r\n")
-            await holder.send(b"sleep 1000\n")
-            await holder.until_seen(b"sleep 1000\r\n")
+            await holder.send(b"sh -c 'echo run''ning; exec sleep 1000'\n")
+            await holder.until_seen(b"running\r\n")  # by now it is in the foreground
             await act(node, machine, terminal, ANN, Signal(number=2))
             await holder.send(b"echo $?\n")
             await holder.until_seen(b"130\r\n")

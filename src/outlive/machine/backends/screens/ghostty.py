@@ -15,7 +15,9 @@ from outlive.machine.backends.screens.overlong import PENDING_LIMIT, PIECE, skip
 from outlive.machine.backends.screens.picture import Cell, Pen, Picture, Row, Side, draw, draw_corner
 from outlive.machine.terminal.screen import Place
 
-SCROLLBACK_LINES = 1_000
+# The library lets whole pages of rows go (about a thousand rows of 80 columns). Asked for fewer rows than fill its
+# pages it lets them go one by one, and takes eight times as long for every line that scrolls.
+SCROLLBACK_LINES = 2_000
 _NO_CONTROLS = dict.fromkeys((*range(0x0A), *range(0x0B, 0x20), *range(0x7F, 0xA0)), "\ufffd")
 _CANCEL = b"\x18"
 # Marks of prompts and commands. The library would act on them: take a prompt away when the size changes, for the shell

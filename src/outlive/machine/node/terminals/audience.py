@@ -15,12 +15,15 @@ from outlive.machine.terminal.marks import FoundMark
 OBSERVERS_LIMIT = 512
 TOLD_LIMIT = 64  # operators that are named to each other
 _TELL_EVERY_S = 0.05
+_LEAD_LIMIT = 1024 * 1024  # of what is printed, before the nearest of those who watch
+_LEAD_WAIT_S = 0.05  # for each piece: whoever takes longer falls behind, and is let go in the end
 
 
 class Audience:
     def __init__(self) -> None:
         self._observers: list[Observer] = []
         self._is_telling = False
+        self._moved = anyio.Event()
 
     @property
     def present(self) -> tuple[Present, ...]:
@@ -87,6 +90,22 @@ class Audience:
             else:
                 observer.wake()
         self.trim(tail)
+
+    def moved(self) -> None:
+        """One of them was sent something."""
+        self._moved.set()
+
+    async def keep_pace(self, tail: Tail) -> None:
+        """What prints faster than anybody can watch waits a moment for the nearest of them, and for no other."""
+        if self._lead(tail) <= _LEAD_LIMIT:
+            return
+        with anyio.move_on_after(_LEAD_WAIT_S):
+            while self._lead(tail) > _LEAD_LIMIT:
+                self._moved = anyio.Event()
+                await self._moved.wait()
+
+    def _lead(self, tail: Tail) -> int:
+        return min((tail.end - each.position for each in self._observers if each.is_live), default=0)
 
     def trim(self, tail: Tail) -> None:
         spare = SPARE if self._observers else 0

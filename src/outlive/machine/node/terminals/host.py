@@ -205,6 +205,7 @@ class TerminalHost:
                     found = await self.recorder.take(data)
                     attached.ack(attached.offset)
                     self._show(found)
+                    await self.audience.keep_pace(self.tail)
             except OutliveError as error:  # not through the task group, which would wrap it
                 failed = error
             finally:
@@ -339,6 +340,9 @@ class TerminalHost:
                 self.keyboard.saw_leave(observer.operator)
                 self.audience.trim(self.tail)
                 self.audience.tell_who_is_here(self._tasks)
+
+    def moved(self) -> None:
+        self.audience.moved()
 
     def is_level(self, observer: Observer) -> None:
         self.audience.trim(self.tail)

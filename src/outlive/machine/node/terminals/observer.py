@@ -50,6 +50,10 @@ class Watched(Protocol):
         ...
 
     def draw(self) -> bytes: ...
+    def moved(self) -> None:
+        """Somebody was sent something."""
+        ...
+
     def is_level(self, observer: "Observer") -> None:
         """It has all there is."""
         ...
@@ -168,6 +172,7 @@ class Observer:
                 if rest := send_at_once(stream, batch):
                     with anyio.fail_after(SEND_WITHIN_S):
                         await stream.send(rest)
+                self._watched.moved()
                 await anyio.lowlevel.checkpoint()
             elif self._is_over:
                 return
