@@ -35,6 +35,13 @@ class Scale:
     crowd: int  # observers at once
     crowd_output_mb: int
     idle_terminals: int
+    loop_warming: int  # turns before the first that counts: compilers of regular expressions, caches, pollers
+    loop_turn_rounds: int
+    first_delta_rounds: int
+    first_deltas: int  # messages in a round, one after the other
+    loop_crowds: tuple[int, ...]  # conversations at once
+    loop_crowd_rounds: int
+    loop_crowd_turns: int  # of each conversation, one after the other
 
     def with_rounds(self, rounds: int) -> "Scale":
         return replace(
@@ -46,6 +53,9 @@ class Scale:
             exec_rounds=rounds,
             checkpoint_rounds=rounds,
             terminal_rounds=rounds,
+            loop_turn_rounds=rounds,
+            first_delta_rounds=rounds,
+            loop_crowd_rounds=rounds,
         )
 
 
@@ -80,6 +90,13 @@ FULL = Scale(
     crowd=50,
     crowd_output_mb=10,
     idle_terminals=100,
+    loop_warming=10,
+    loop_turn_rounds=100,
+    first_delta_rounds=5,
+    first_deltas=20,
+    loop_crowds=(1, 4, 16, 64),
+    loop_crowd_rounds=5,
+    loop_crowd_turns=4,
 )
 
 QUICK = Scale(
@@ -113,4 +130,11 @@ QUICK = Scale(
     crowd=3,
     crowd_output_mb=1,
     idle_terminals=5,
+    loop_warming=0,
+    loop_turn_rounds=1,
+    first_delta_rounds=1,
+    first_deltas=2,
+    loop_crowds=(1, 4),
+    loop_crowd_rounds=1,
+    loop_crowd_turns=2,
 )

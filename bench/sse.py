@@ -99,8 +99,16 @@ class Poster:
 
     def post(self, body: bytes, key: str) -> None:
         """Returns when it was accepted."""
+        self.send(body, key)
+        self.wait()
+
+    def send(self, body: bytes, key: str) -> None:
+        """Returns when it is on its way; `wait` has to follow."""
         head = f"{self._head}Idempotency-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
         self._socket.sendall(head.encode() + body)
+
+    def wait(self) -> None:
+        """Until what was sent is accepted."""
         answer = b""
         while b"\r\n\r\n" not in answer:
             answer += self._receive(answer)
@@ -118,11 +126,14 @@ class Poster:
             raise RuntimeError(f"The connection ended: {so_far[:500]!r}")
         return data
 
+    def close(self) -> None:
+        self._socket.close()
+
     def __enter__(self) -> "Poster":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self.close()
 
 
 def as_json(**fields: Any) -> bytes:
