@@ -2,9 +2,9 @@
 
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from temporalio.client import Client
 
 from eventually import eventually, eventually_sync
 from outlive.base import ConversationId, TurnId, new_operation_id
+from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import Event
 from outlive.loop.client import LoopClient
 from outlive.loop.queues import LOOP
 from outlive.loop.tools import ToolParts
+from outlive.loop.tools.machine import ConversationMachines
 from outlive.loop.workflow import Turn
 from outlive.processes import temporal_server
 from outlive.processes.worker import run_until_shut, shut
@@ -76,9 +78,13 @@ class Stage:
         return conversation, await self.ended(conversation, turn)
 
     async def events(self, conversation: ConversationId) -> list[Event]:
-        return await self.parts.conversations.read(conversation, 0, 1_000)
+        """All of them. Very big ones come in more than one part."""
+        events: list[Event] = []
+        while part := await self.parts.conversations.read(conversation, len(events), 1_000):
+            events += part
+        return events
 
-    async def ended(self, conversation: ConversationId, turn: TurnId) -> list[Event]:
+    async def ended(self, conversation: ConversationId, turn: TurnId, within_s: float = WITHIN_S) -> list[Event]:
         """All events, once the turn has ended."""
 
         async def is_over() -> bool:
@@ -87,7 +93,7 @@ class Stage:
             )
 
         try:
-            await eventually(is_over, WITHIN_S)
+            await eventually(is_over, within_s)
         except AssertionError as error:
             for event in await self.events(conversation):
                 error.add_note(f"{event.seq} {event.type} {event.data_json[:300]}")
@@ -99,7 +105,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage_at(home: Path, temporal: str, tools: ToolParts | None = None, **loop: Any) -> AsyncIterator[Stage]:
+async def stage_at(
+    home: Path, temporal: str, machines: Callable[[Conversations], ConversationMachines] | None = None, **loop: Any
+) -> AsyncIterator[Stage]:
     settings = read_settings({"home": home, "temporal": {"address": temporal}, "worker": {"grace_s": 0}, "loop": loop})
     async with (
         anyio.create_task_group() as group,
@@ -107,10 +115,11 @@ async def stage_at(home: Path, temporal: str, tools: ToolParts | None = None, **
     ):
         await group.start(keep_broker, settings)
         client = await connect_temporal(settings, WITHIN_S)
-        given = tools or ToolParts(parts.conversations, parts.artifacts)
-        given = replace(given, conversations=parts.conversations, artifacts=parts.artifacts)
+        tools = ToolParts(
+            parts.conversations, parts.artifacts, machines(parts.conversations) if machines is not None else None
+        )
         async with (
-            open_loop_parts(settings, parts, given, client) as made,
+            open_loop_parts(settings, parts, tools, client) as made,
             working(client, settings, made),
         ):
 

@@ -8,7 +8,8 @@ A person's message may hold a script, in double brackets. It says what the next 
     [[also tool NAME {JSON}]]    one more call in the same answer, to run beside it
     [[repeat N tool NAME {JSON}]] N answers with one call each; {{n}} in the JSON counts from 1
     [[badtool NAME TEXT]]        a tool call whose arguments are TEXT as it stands
-    [[big N]]                    N characters of text
+    [[big N]]                    N characters of text, word by word
+    [[lump N]]                   N characters of text that come in one piece
     [[quote N]]                  the first N characters of the newest tool results
     [[stop REASON]]              how the answer ends: max_tokens, refusal
     [[slow S]]  [[pace S]]       seconds before the first byte of the answer; between two pieces
@@ -36,7 +37,21 @@ from typing import Literal
 ALWAYS = 1_000_000
 _ID = re.compile(r"_s(\d+)_\d+$")
 _TROUBLES = ("error", "sse-error", "cut", "stall", "garbage", "end", "html")
-_WORDS = ("say", "think", "tool", "also", "repeat", "badtool", "big", "quote", "stop", "slow", "pace", *_TROUBLES)
+_WORDS = (
+    "say",
+    "think",
+    "tool",
+    "also",
+    "repeat",
+    "badtool",
+    "big",
+    "lump",
+    "quote",
+    "stop",
+    "slow",
+    "pace",
+    *_TROUBLES,
+)
 _WORD = re.compile(rf"\[\[\s*({'|'.join(_WORDS)})(?=[\s\]])\s*")
 
 
@@ -133,6 +148,8 @@ def _read_directive(reading: _Reading, word: str, text: str, start: int) -> int:
             now = replace(now, thinking=now.thinking + rest)
         case "big":
             now = replace(now, text=now.text + filler(int(rest)))
+        case "lump":
+            now = replace(now, text=now.text + filler(int(rest)).replace(" ", "_"))
         case "quote":
             now = replace(now, quote=int(rest or 200))
         case "stop":

@@ -42,6 +42,22 @@ PERSON = Operator(id=new_principal_id(), name="ada", kind="person", rights=right
 _CLOCK = SystemClock()
 
 
+def machines_of(room: MachineRoom, node: Node, conversations: Conversations) -> ConversationMachines:
+    """The machines of `conversations`, in `room` and on `node`."""
+    environments = Environments(room.records.environments, room.keeper, NoBuilder(), room.objects.get, _CLOCK)
+    caller = MachineCaller(room.keeper, room.records.effects, NodeDoor(node), _CLOCK)
+    return ConversationMachines(
+        conversations,
+        environments,
+        room.keeper,
+        caller,
+        NodeTerminalDoor(node),
+        room.records,
+        room.objects.get,
+        _CLOCK,
+    )
+
+
 class NoBuilder:
     """Nothing is built here: the machines are made of this host."""
 
@@ -62,23 +78,9 @@ class Workshop:
 
     def forget(self) -> None:
         """As a worker that was started again: what was only in memory is gone."""
-        room = self.machines
-        environments = Environments(room.records.environments, room.keeper, NoBuilder(), room.objects.get, _CLOCK)
-        self.caller = MachineCaller(room.keeper, room.records.effects, NodeDoor(self.node), _CLOCK)
         self.doors = NodeTerminalDoor(self.node)
         self.parts = ToolParts(
-            self.conversations,
-            self.artifacts,
-            ConversationMachines(
-                self.conversations,
-                environments,
-                room.keeper,
-                self.caller,
-                self.doors,
-                room.records,
-                room.objects.get,
-                _CLOCK,
-            ),
+            self.conversations, self.artifacts, machines_of(self.machines, self.node, self.conversations)
         )
 
     async def converse(self, metadata: dict[str, JsonValue] | None = None) -> ConversationId:
