@@ -1,7 +1,9 @@
-"""Which engine of screen models this process has: the native one, or where that cannot be loaded the one in Python."""
+"""Which engine of screen models this process has: the native one, or where that cannot be loaded the one in Python.
+Where the native one fails in the middle, the other takes its place."""
 
 import logging
 
+from outlive.machine.backends.screens.sturdy import SturdyScreens
 from outlive.machine.terminal.screen import Screens
 
 _log = logging.getLogger(__name__)
@@ -11,9 +13,13 @@ def open_screens() -> Screens:
     try:
         from outlive.machine.backends.screens.ghostty import GhosttyScreens
 
-        return GhosttyScreens()
+        return SturdyScreens(GhosttyScreens(), _in_python)
     except (ImportError, OSError) as error:
-        from outlive.machine.backends.screens.bittty import BitttyScreens
-
         _log.warning("screens are drawn by bittty, which is slower: %s", error)
-        return BitttyScreens()
+        return SturdyScreens(_in_python())
+
+
+def _in_python() -> Screens:
+    from outlive.machine.backends.screens.bittty import BitttyScreens
+
+    return BitttyScreens()

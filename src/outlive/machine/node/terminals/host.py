@@ -11,6 +11,7 @@ Rule 3: it neither keeps its machine awake nor wakes it. Who watches, types or p
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import anyio
 import anyio.abc
@@ -139,8 +140,12 @@ class TerminalHost:
 
     def end(self, how: End) -> None:
         """Its machine is not up here any more."""
-        self.audience.send_away(frames.status_machine("hibernated" if how == "hibernated" else "away"))
+        self.leave("hibernated" if how == "hibernated" else "away")
         self._scope.cancel()
+
+    def leave(self, machine: Literal["hibernated", "away"] = "away") -> None:
+        """Who watches is let go, and comes again."""
+        self.audience.send_away(frames.status_machine(machine))
 
     async def _open(self) -> bool:
         while True:

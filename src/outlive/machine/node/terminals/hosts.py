@@ -3,6 +3,7 @@
 Rule 1: whatever the guest holds has a record, and what it does not hold any more is `lost`. That is found out when a
         machine comes up or the node was restarted, and nobody waits for it but who asks for a terminal meanwhile.
 Rule 2: nothing here keeps a machine from being saved, frozen or ended.
+Rule 3: a host that fails, by whatever it was, is taken up again from its journal. All others, and the node, go on.
 """
 
 import logging
@@ -26,6 +27,7 @@ from outlive.base import (
 from outlive.machine.guest_link import Guest
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import End, Resident
+from outlive.machine.node.terminals.contained import contain
 from outlive.machine.node.terminals.host import READY_WITHIN_S, TerminalHost
 from outlive.machine.node.terminals.meeting import meet
 from outlive.machine.node.terminals.shell_runs import ShellRuns
@@ -39,6 +41,9 @@ from outlive.machine.terminal.status import Epoch, Terminal
 _LEASES_EVERY_S = 1.0
 _FLUSH_WITHIN_S = 10.0
 _MEET_AGAIN_S = 0.5
+_FAILURES_LIMIT = 8  # in a row; then its terminal waits for the node's next start
+_AGAIN_S, _AGAIN_LONGEST_S = 0.05, 10.0
+_SOUND_AFTER_S = 60.0  # one that ran for so long has not failed before
 
 _log = logging.getLogger(__name__)
 
@@ -64,17 +69,23 @@ class TerminalHosts:
         self._tasks.start_soon(self._meet, resident, met)
 
     async def _meet(self, resident: Resident, met: anyio.Event) -> None:
+        for _ in range(_FAILURES_LIMIT):
+            if await contain(f"meeting the terminals of machine {resident.id}", lambda: self._meet_all(resident)):
+                break
+            await anyio.sleep(_MEET_AGAIN_S)
+        met.set()
+
+    async def _meet_all(self, resident: Resident) -> None:
         while resident.ended is None:
             try:
                 async for terminal in meet(self._parts, self.recordings, resident):
                     await self._start(resident, terminal)
-                break
+                return
             except FencedError:
-                break
+                return
             except OutliveError as error:
                 _log.info("machine %s: its terminals are not known yet: %s", resident.id, error.message)
                 await anyio.sleep(_MEET_AGAIN_S)
-        met.set()
 
     async def _start(self, resident: Resident, terminal: Terminal) -> None:
         while (old := self._hosts.get(terminal.id)) is not None:
@@ -83,16 +94,38 @@ class TerminalHosts:
             old.end("removed")
             await old.over.wait()
         if resident.ended is None:
-            host = self._hosts[terminal.id] = TerminalHost(self._parts, self.recordings, resident, terminal)
-            self._tasks.start_soon(self._run, host)
+            self._hosts[terminal.id] = host = TerminalHost(self._parts, self.recordings, resident, terminal)
+            self._tasks.start_soon(self._supervise, host)
 
-    async def _run(self, host: TerminalHost) -> None:
+    async def _supervise(self, host: TerminalHost) -> None:
+        """Run it; one that fails is followed by another, which begins where its journal ends."""
+        clock, failures = self._parts.clock, 0
+        while True:
+            begun_at = clock.monotonic()
+            if await self._run(host):
+                return
+            failures = 1 if clock.monotonic() - begun_at > _SOUND_AFTER_S else failures + 1
+            if failures > _FAILURES_LIMIT:
+                _log.error("terminal %s is left alone: it has failed %d times", host.terminal.id, failures)
+                return
+            await anyio.sleep(min(_AGAIN_S * 2 ** (failures - 1), _AGAIN_LONGEST_S))
+            resident, terminal = host.resident, host.terminal
+            if resident.ended is not None or terminal.id in self._hosts:
+                return
+            self._hosts[terminal.id] = host = TerminalHost(self._parts, self.recordings, resident, terminal)
+
+    async def _run(self, host: TerminalHost) -> bool:
+        """Whether it came to its end as it should."""
+        is_sound = False
         try:
-            await host.run()
+            is_sound = await contain(f"the host of terminal {host.terminal.id}", host.run)
         finally:
+            if not is_sound:
+                host.leave()
             if self._hosts.get(host.terminal.id) is host:
                 del self._hosts[host.terminal.id]
             host.over.set()
+        return is_sound
 
     def _end(self, resident: Resident, how: End) -> None:
         self._met.pop(resident, None)
@@ -217,7 +250,7 @@ class TerminalHosts:
             await anyio.sleep(_LEASES_EVERY_S)
             for host in list(self._hosts.values()):
                 try:
-                    await host.expire_lease()
+                    await contain(f"the lease of terminal {host.terminal.id}", host.expire_lease)
                 except OutliveError as error:
                     _log.info("terminal %s: %s", host.terminal.id, error.message)
 

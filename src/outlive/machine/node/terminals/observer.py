@@ -18,6 +18,7 @@ import anyio.lowlevel
 
 from outlive.base import OutliveError
 from outlive.machine.caller import closing
+from outlive.machine.node.terminals.contained import contain
 from outlive.machine.node.terminals.tail import Tail
 from outlive.machine.steady import send_at_once
 from outlive.machine.terminal import frames
@@ -147,7 +148,10 @@ class Observer:
     # ── the connection ──
 
     async def run(self, stream: anyio.abc.ByteStream) -> None:
-        """Until one of the two has enough. The stream is not closed here."""
+        """Until one of the two has enough. The stream is not closed here. What goes wrong in it is its own end only."""
+        await contain(f"an attachment of {self.operator.name!r}", lambda: self._carry(stream))
+
+    async def _carry(self, stream: anyio.abc.ByteStream) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._read, stream, group.cancel_scope)
             try:

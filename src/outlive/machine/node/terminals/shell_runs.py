@@ -19,6 +19,7 @@ import anyio
 import anyio.abc
 
 from outlive.base import (
+    BrokenError,
     ConflictError,
     CrashPoint,
     EffectId,
@@ -31,6 +32,7 @@ from outlive.base import (
 from outlive.machine.door import Output
 from outlive.machine.node.outputs import KeptStream, spool_of
 from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.terminals.contained import contain
 from outlive.machine.node.terminals.host import TerminalHost
 from outlive.machine.node.terminals.shell_desk import ShellDesk
 from outlive.machine.status import Effect, EffectState
@@ -129,11 +131,10 @@ class ShellRuns:
         resident.commands += 1
         resident.is_dirty = True
         try:
-            await self._carry_out(run)
-        except OutliveError as error:
-            run.error = error
-        except OSError as error:  # of the spool: the host's disk is full, say. The effect stays begun.
-            run.error = UnavailableError("node.spool", f"What was printed cannot be kept ({error.strerror}).")
+            if not await contain(f"effect {run.request.effect_id}", lambda: self._try(run)):
+                run.error = BrokenError(
+                    "terminal.run_failed", "The command could not be followed; the log of the node says why."
+                )
         finally:
             host.listeners.remove(run.hear)
             resident.commands -= 1
@@ -141,6 +142,14 @@ class ShellRuns:
             if self._runs.get((resident.id, run.request.effect_id)) is run:
                 del self._runs[resident.id, run.request.effect_id]
             run.done.set()
+
+    async def _try(self, run: ShellRun) -> None:
+        try:
+            await self._carry_out(run)
+        except OutliveError as error:
+            run.error = error
+        except OSError as error:  # of the spool: the host's disk is full, say. The effect stays begun.
+            run.error = UnavailableError("node.spool", f"What was printed cannot be kept ({error.strerror}).")
 
     async def _carry_out(self, run: ShellRun) -> None:
         terminal = run.host.terminal.id
