@@ -76,11 +76,7 @@ def check_may_type(lease: Lease | None, operator: Operator) -> None:
     """Also for a signal: Ctrl-C by another way. It takes no lease, and goes past nobody's."""
     _check_right(operator, "type")
     if lease is not None and lease.operator != operator.id:
-        raise ConflictError(
-            "terminal.leased",
-            f"{lease.name!r} holds this terminal: wait until it is free, or take it.",
-            **lease_facts(lease),
-        )
+        raise _leased(lease, "wait until it is free, or take it.")
 
 
 def may_resize(lease: Lease | None, operator: Operator) -> bool:
@@ -89,8 +85,12 @@ def may_resize(lease: Lease | None, operator: Operator) -> bool:
 
 
 def check_may_close(terminal: Terminal, operator: Operator) -> None:
-    """Whoever could take it: closing ends what the holder does. Its owner may always."""
+    """Whoever could take it: closing ends what the holder does. Its owner may always, but for an agent whose terminal
+    somebody else than an agent holds: nobody is cut off by an agent."""
     if operator.id == terminal.owner:
+        held = terminal.lease
+        if held is not None and held.operator != operator.id and operator.kind == "agent" and held.kind != "agent":
+            raise _leased(held, "it can be closed when it is free.")
         return
     _check_right(operator, "type")
     if terminal.lease is None or terminal.lease.operator != operator.id:
@@ -127,6 +127,10 @@ def _check_may_take(lease: Lease | None, operator: Operator) -> None:
         raise _take_denied(lease, f"{operator.name!r} has no right to take it.")
     if operator.kind == "agent" and lease.kind != "agent":
         raise _take_denied(lease, "An agent takes only from an agent.")
+
+
+def _leased(lease: Lease, advice: str) -> OutliveError:
+    return ConflictError("terminal.leased", f"{lease.name!r} holds this terminal: {advice}", **lease_facts(lease))
 
 
 def _take_denied(lease: Lease, why: str) -> OutliveError:

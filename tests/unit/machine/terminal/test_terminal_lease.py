@@ -225,6 +225,16 @@ def test_its_owner_closes_a_terminal_whoever_holds_it() -> None:
         leases.check_may_close(a_terminal(held_by(holder, owner), owner=ME), owner)
 
 
+def test_an_agent_closes_its_own_terminal_unless_a_person_a_device_or_a_service_holds_it() -> None:
+    owner = an_operator("agent", "take")
+    for holder in ("free", "me", "agent"):
+        leases.check_may_close(a_terminal(held_by(holder, owner), owner=ME), owner)
+    for holder in ("person", "device", "service"):
+        with pytest.raises(OutliveError) as refused:
+            leases.check_may_close(a_terminal(held_by(holder, owner), owner=ME), owner)
+        assert (refused.value.code, refused.value.facts["operator"]) == ("terminal.leased", OTHER)
+
+
 def test_a_lease_ends_when_its_holder_is_away_and_silent_for_the_grace() -> None:
     lease = a_lease(ME, "agent")
     assert leases.decide_expiry(lease, is_attached=False, idle_s=LEASE_GRACE_S - 0.01) == lease
