@@ -27,7 +27,7 @@ VALUES_LIMIT = 100_000
 _THREAD_FROM = 1024 * 1024  # bytes
 _JSON_TYPE = re.compile(r"application/(?:[\w.!#$&^-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
 # With its end left open: a string that is not closed is one match to the end, not a new try at every quote in it.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*"?', re.DOTALL)
 _INT_DIGITS = 20
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
