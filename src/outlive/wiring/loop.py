@@ -46,9 +46,10 @@ async def open_loop_parts(
     given = settings.loop
     views = Views(parts.conversations, RUNS, Limits(steps=given.steps, at_once=given.tools_at_once))
     scribe = Scribe(parts.conversations, views)
-    bounds = ModelBounds(Bounds(given.context_tokens, given.result_bytes), given.answer_tokens, given.stall_s)
+    bounds = ModelBounds(Bounds(given.context_tokens, given.result_bytes), given.answer_tokens)
     demo = partial(DemoModel, given.demo_pace_s)
-    models = ModelRegistry({"demo": demo}, patience=Patience(silence_s=given.stall_s))
+    patience = Patience(first_byte_s=max(Patience().first_byte_s, given.stall_s), silence_s=given.stall_s)
+    models = ModelRegistry({"demo": demo}, patience=patience)
     saver = Saver(tools)
 
     async def connected() -> Client:

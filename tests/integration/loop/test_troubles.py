@@ -1,11 +1,22 @@
 """What goes wrong at a provider, one by one: mended with a word in the log, or the end of the turn with the reason."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
-from integration.loop.turns import Stage, data_of, types
+from integration.loop.turns import Stage, data_of, stage_at, types
 from outlive.testing.pretend_provider import PretendProvider
 
 pytestmark = pytest.mark.anyio
+
+SILENCE_S = 3.0  # long enough that a busy host is not taken for a silent provider
+
+
+@pytest.fixture
+async def impatient(temporal: str, provider: PretendProvider, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage_at(tmp_path / "home", temporal, stall_s=SILENCE_S) as stage:
+        yield stage
 
 
 @pytest.mark.parametrize(
@@ -74,3 +85,22 @@ async def test_without_a_key_the_turn_ends_with_the_variable_to_set(
     assert finished["outcome"] == "failed"
     assert "OPENAI_API_KEY" in finished["reason"]
     assert types(events).count("step.started") == 1
+
+
+@pytest.mark.parametrize("model", ["anthropic:pretend", "openai:pretend"])
+async def test_a_model_that_thinks_for_long_is_waited_for_as_long_as_its_provider_gives_signs_of_life(
+    impatient: Stage, provider: PretendProvider, model: str
+) -> None:
+    _, events = await impatient.ask(f"[[pings {2 * SILENCE_S}]] [[say I have thought.]]", model)
+    assert data_of(events, "turn.recovered") == []
+    assert [answer["text"] for answer in data_of(events, "model.responded")] == ["I have thought."]
+    assert [call.outcome for call in provider.calls] == ["answered"]
+
+
+async def test_a_provider_that_falls_silent_is_asked_again(impatient: Stage, provider: PretendProvider) -> None:
+    _, events = await impatient.ask("[[stall after=2]] [[say one two three four]]")
+    [recovered] = data_of(events, "turn.recovered")
+    assert recovered["what"] == "step_retried"
+    assert f"silent for {SILENCE_S:g} s" in recovered["reason"]
+    assert [answer["text"] for answer in data_of(events, "model.responded")] == ["one two three four"]
+    assert [call.outcome for call in provider.calls] == ["left", "answered"]

@@ -10,7 +10,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import anyio
 from temporalio import activity
 
 from outlive.base import CrashPoint, OutliveError, StepId, reach
@@ -44,11 +43,10 @@ _SHORTER_TRIES = 3  # with half the context each, when the provider finds it too
 
 @dataclass(frozen=True, slots=True)
 class ModelBounds:
-    """`stall_s`: that a provider may be silent. `max_tokens`: of one answer."""
+    """`max_tokens`: of one answer."""
 
     context: Bounds = BOUNDS
     max_tokens: int = 16_384
-    stall_s: float = 60.0
 
 
 class _At(NamedTuple):
@@ -163,14 +161,11 @@ class ModelActivities:
                     at.progress.characters += len(piece.text)
 
     async def _next(self, pieces: Any) -> Piece:
+        """However long it takes: the client watches the wire, where a model that thinks in silence still gives signs of
+        life, and the step has a deadline of its own."""
         try:
-            with anyio.fail_after(self._bounds.stall_s):
-                piece: Piece = await anext(pieces)
-                return piece
-        except TimeoutError:
-            raise OutageError(
-                "model.outage", f"The provider was silent for {self._bounds.stall_s:g} s; the step is tried again."
-            ) from None
+            piece: Piece = await anext(pieces)
+            return piece
         except StopAsyncIteration:
             raise OutageError("model.outage", "The answer broke off; the step is tried again.") from None
 

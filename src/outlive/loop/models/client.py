@@ -7,7 +7,8 @@ from outlive.loop.models.messages import ModelRequest, Piece
 
 
 class Patience(NamedTuple):
-    """How long a provider may keep us waiting, in seconds, before it counts as away."""
+    """How long a provider may keep us waiting, in seconds, before it counts as away. This is the one watch over its
+    silence: every byte on the wire ends a silence, also one that says nothing."""
 
     connect_s: float = 10.0
     first_byte_s: float = 120.0

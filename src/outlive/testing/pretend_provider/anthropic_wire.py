@@ -149,6 +149,10 @@ def error_event(type: str, message: str) -> Frame:
     return _event({"type": "error", "error": {"type": type or "api_error", "message": message or "Internal error"}})
 
 
+def ping() -> Frame:
+    return _event({"type": "ping"})
+
+
 def _block(index: int, start: dict[str, Any], deltas: list[dict[str, Any]]) -> Iterator[Frame]:
     yield _event({"type": "content_block_start", "index": index, "content_block": start})
     for delta in deltas:
@@ -165,7 +169,7 @@ def encode(answer: Planned, asked: Asked) -> Iterator[Frame]:
     }
     message = {"id": "msg_pretend", "type": "message", "role": "assistant", "model": asked.model, "content": []}
     yield _event({"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}})
-    yield _event({"type": "ping"})
+    yield ping()
     index = 0
     if answer.thinking:
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in in_pieces(answer.thinking)]

@@ -102,6 +102,10 @@ def error_event(type: str, message: str) -> Frame:
     return _event({"error": {"message": message or "The server had an error", "type": type or "server_error"}})
 
 
+def ping() -> Frame:
+    return Frame(b": ping\n\n")
+
+
 def encode(answer: Planned, asked: Asked) -> Iterator[Frame]:
     head = {"id": "chatcmpl-pretend", "object": "chat.completion.chunk", "created": 0, "model": asked.model}
 

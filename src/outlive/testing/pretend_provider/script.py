@@ -13,6 +13,7 @@ A person's message may hold a script, in double brackets. It says what the next 
     [[quote N]]                  the first N characters of the newest tool results
     [[stop REASON]]              how the answer ends: max_tokens, refusal
     [[slow S]]  [[pace S]]       seconds before the first byte of the answer; between two pieces
+    [[pings S]]                  seconds of nothing but signs of life before the first piece of the answer
 
 and what goes wrong with the answer it stands in (N times, once if not said; `always`), before it is given:
 
@@ -95,6 +96,7 @@ class Planned:
     stop: str = ""
     slow_s: float = 0.0
     pace_s: float = 0.0
+    pings_s: float = 0.0
     quote: int = 0
     troubles: tuple[Trouble, ...] = ()
 
@@ -158,6 +160,8 @@ def _read_directive(reading: _Reading, word: str, text: str, start: int) -> int:
             now = replace(now, slow_s=float(rest))
         case "pace":
             now = replace(now, pace_s=float(rest))
+        case "pings":
+            now = replace(now, pings_s=float(rest))
         case "badtool":
             name, _, arguments = rest.partition(" ")
             reading.add_call(name, arguments)

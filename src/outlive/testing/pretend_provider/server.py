@@ -28,6 +28,7 @@ from outlive.testing.pretend_provider.ledger import Call, Ledger
 from outlive.testing.pretend_provider.script import Item, Planned, Trouble, plan_answer, trouble_of
 
 BODY_LIMIT = 64 * 1024 * 1024
+PING_EVERY_S = 0.1
 SILENCE_LIMIT_S = 600.0  # a client that does not leave a stalled answer is left by then
 _APIS: dict[str, tuple[str, ModuleType]] = {
     "/v1/messages": ("anthropic", anthropic_wire),
@@ -252,6 +253,8 @@ class _Telling:
         for frame in self._wire.encode(self._answer, self._asked):
             if trouble is not None and frame.is_piece and self._call.pieces >= trouble.after:
                 break
+            if frame.is_piece and not self._call.pieces:
+                await self._ping()
             await self._send(frame)
         else:
             trouble = None
@@ -260,6 +263,12 @@ class _Telling:
             self._call.outcome = "answered"
         else:
             await self._make(trouble)
+
+    async def _ping(self) -> None:
+        """What a provider sends while a model thinks and says nothing."""
+        for _ in range(round(self._answer.pings_s / PING_EVERY_S)):
+            await self._send(self._wire.ping())
+            await anyio.sleep(PING_EVERY_S)
 
     async def _send(self, frame: Frame) -> None:
         await self._connection.send(h11.Data(data=frame.data))
