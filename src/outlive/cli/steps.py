@@ -141,6 +141,7 @@ class Tally:
         self._answers = self._tools = self._retries = 0
         self._tokens = {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, "cache_write_tokens": 0}
         self._cost = 0.0
+        self._is_cost_whole = True
 
     def take(self, event: Event) -> str | None:
         """The sum, with the event that ends the turn."""
@@ -170,6 +171,8 @@ class Tally:
                 self._tokens[name] += count
         if isinstance(cost := usage.get("cost_usd"), int | float):
             self._cost += cost
+        else:
+            self._is_cost_whole = False  # unknown is not free
 
     def _sum(self, event: Event) -> str:
         said = [_counted(self._answers, "answer"), _counted(self._tools, "tool call")]
@@ -181,7 +184,7 @@ class Tally:
             of_cache = f" ({cached:,} from cache)" if cached else ""
             said.append(f"{read:,} tokens in{of_cache}, {self._tokens['output_tokens']:,} out")
         if self._cost:
-            said.append(f"${self._cost:.4f}")
+            said.append(f"{'' if self._is_cost_whole else 'at least '}${self._cost:.4f}")
         took_s = _seconds(self._started_at, event.at)
         lasted = f" in {took_s:.1f} s" if took_s is not None else ""
         return f"{clean_line(event.data.get('outcome'))}{lasted}: {', '.join(said)}"

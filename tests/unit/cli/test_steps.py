@@ -176,6 +176,14 @@ def test_a_turn_is_summed_up_when_it_ends() -> None:
     assert tally.take(event("turn.finished", outcome="failed")) == "failed: 0 answers, 0 tool calls"
 
 
+def test_a_cost_that_is_not_known_is_not_counted_as_none() -> None:
+    tally = Tally()
+    tally.take(event("turn.started", agent="coder"))
+    tally.take(event("model.responded", usage={"output_tokens": 5, "cost_usd": 0.01}))
+    tally.take(event("model.responded", usage={"output_tokens": 5, "cost_usd": None}))
+    assert str(tally.take(event("turn.finished", outcome="done"))).endswith("10 out, at least $0.0100")
+
+
 def test_a_pipe_is_not_told_twice_what_a_command_printed() -> None:
     follow = PipeFollow()
     events = (

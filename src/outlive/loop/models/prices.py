@@ -1,12 +1,14 @@
 """What tokens cost: `prices.json`, in US dollars for a million tokens. Pure, but for reading that file once.
 
-Only prices that the providers have published are there; a model that is not is of unknown cost, never of none.
+Every row says when it was looked up and where: prices change, and this table does not by itself. A model that is not in
+it is of unknown cost, never of none. What providers add for very long requests, or take off for batches, is left out.
 A name with a date behind it (`claude-haiku-4-5-20251001`) costs what the name without costs.
 """
 
 import json
 import re
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from importlib.resources import files
 
@@ -26,6 +28,8 @@ class Price(BaseModel):
     output: float
     cache_read: float
     cache_write: float
+    as_of: date
+    source: str
 
 
 @cache

@@ -1,5 +1,6 @@
 """Whatever a conversation holds, its request is one that the provider takes: by the rules of the pretend one."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from outlive.loop.models.anthropic_wire import AnthropicFold
 from outlive.loop.models.anthropic_wire import request_body as anthropic_body
 from outlive.loop.models.openai_wire import request_body as openai_body
 from outlive.loop.models.prices import Price, prices
+from outlive.loop.models.registry import DEFAULT_MODELS
 from outlive.testing.pretend_provider import anthropic_wire, openai_wire
 from outlive.testing.pretend_provider.frames import Asked
 
@@ -101,7 +103,7 @@ def test_cost_is_by_kind_of_token_and_unknown_is_not_free() -> None:
     usage = Usage(
         input_tokens=1_000_000, output_tokens=2_000_000, cache_read_tokens=4_000_000, cache_write_tokens=8_000_000
     )
-    price = Price(input=1, output=10, cache_read=0.1, cache_write=2)
+    price = Price(input=1, output=10, cache_read=0.1, cache_write=2, as_of=date(2026, 1, 1), source="a test")
     assert cost_usd("x:y", usage, {"x:y": price}) == pytest.approx(1 + 20 + 0.4 + 16)
     assert cost_usd("x:y-20260101", usage, {"x:y": price}) == cost_usd("x:y-2026-01-01", usage, {"x:y": price})
     assert cost_usd("x:z", usage, {"x:y": price}) is None
@@ -110,3 +112,11 @@ def test_cost_is_by_kind_of_token_and_unknown_is_not_free() -> None:
 def test_every_price_is_that_of_a_model_of_ours() -> None:
     assert {model.partition(":")[0] for model in prices()} <= {"anthropic", "openai", "demo"}
     assert all(price.cache_read <= price.input <= price.output for price in prices().values())
+    assert all(price.source and price.as_of > date(2026, 1, 1) for price in prices().values())
+
+
+def test_the_default_models_have_a_price_and_a_model_of_no_price_costs_null() -> None:
+    usage = Usage(input_tokens=1_000_000)
+    for provider, name in DEFAULT_MODELS.values():
+        assert (cost_usd(f"{provider}:{name}", usage) or 0) > 0
+    assert cost_usd("anthropic:claude-of-tomorrow", usage) is None
