@@ -17,7 +17,7 @@ from outlive.governance.identity import PrincipalKind
 from outlive.machine.terminal.journal import Actor, Input, Leased, Mark, Output, Record
 from outlive.machine.terminal.marks import Commands, Marks
 from outlive.machine.terminal.plain import plain_text
-from outlive.machine.terminal.status import Lease
+from outlive.machine.terminal.status import Holding
 
 TEXT_LIMIT = 256 * 1024  # bytes of output
 TYPED_LIMIT = 64 * 1024  # characters in all
@@ -43,7 +43,7 @@ class Typed(_Told):
 class LeaseEvent(_Told):
     at: datetime
     offset: int
-    lease: Lease | None
+    lease: Holding | None
     by: PrincipalId | None
     how: str
 

@@ -213,7 +213,7 @@ def read_status(payload: bytes) -> dict[str, object]:
 
 
 def lease_words(lease: Lease | None) -> dict[str, object] | None:
-    return None if lease is None else lease.model_dump(mode="json")
+    return None if lease is None else lease.model_dump(mode="json", exclude={"is_forced"})
 
 
 def seam_words(seam: Seam) -> dict[str, object]:

@@ -186,7 +186,7 @@ def _encode_body(record: Record) -> tuple[int, bytes]:
         case Resize():
             return _RESIZE, _SIZE.pack(record.cols, record.rows) + _described({"operator": _actor(record.operator)})
         case Leased():
-            lease = record.lease.model_dump(mode="json") if record.lease else None
+            lease = record.lease.model_dump(mode="json", exclude={"is_forced"}) if record.lease else None
             return _LEASED, _described({"lease": lease, "by": _actor(record.by), "how": record.how})
         case Mark():
             return _MARK, _described({"kind": record.kind, "value": record.value})

@@ -39,7 +39,7 @@ def decide_take(lease: Lease | None, operator: Operator, *, now: datetime, offse
     if lease is not None and lease.operator == operator.id:
         return lease
     _check_may_take(lease, operator)
-    return _given(operator, "take", now, offset)
+    return _given(operator, "take", now, offset, is_forced=True)
 
 
 def decide_yield(lease: Lease | None, operator: Operator) -> None:
@@ -58,7 +58,8 @@ def decide_grant(lease: Lease | None, operator: Operator, to: Operator, *, now: 
     _check_right(to, "type")
     if lease is not None and lease.operator == to.id:
         return lease
-    return _given(to, "grant", now, offset)
+    is_handed_on = lease is not None and lease.operator == operator.id
+    return _given(to, "grant", now, offset, is_forced=not is_handed_on)
 
 
 def decide_expiry(
@@ -138,5 +139,13 @@ def _take_denied(lease: Lease, why: str) -> OutliveError:
     return DeniedError("terminal.take_denied", message, **lease_facts(lease))
 
 
-def _given(operator: Operator, how: LeaseHow, now: datetime, offset: int) -> Lease:
-    return Lease(operator=operator.id, name=operator.name, kind=operator.kind, since=now, how=how, offset=offset)
+def _given(operator: Operator, how: LeaseHow, now: datetime, offset: int, *, is_forced: bool = False) -> Lease:
+    return Lease(
+        operator=operator.id,
+        name=operator.name,
+        kind=operator.kind,
+        since=now,
+        how=how,
+        offset=offset,
+        is_forced=is_forced,
+    )

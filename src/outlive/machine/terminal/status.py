@@ -32,8 +32,8 @@ class Operator(BaseModel):
     rights: frozenset[Right] = frozenset()
 
 
-class Lease(BaseModel):
-    """The right to type, and who has it."""
+class Holding(BaseModel):
+    """The right to type, and who has it: as everybody is told."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,6 +43,10 @@ class Lease(BaseModel):
     since: datetime
     how: LeaseHow
     offset: int  # of the output at which it began
+
+
+class Lease(Holding):
+    is_forced: bool = False  # taken, or granted by another than who held it: what was typed before is not wanted
 
 
 class Epoch(BaseModel):

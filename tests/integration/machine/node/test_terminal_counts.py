@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from eventually import eventually
-from integration.machine.node.watching import ANN, Watcher, open_terminal, type_in
+from integration.machine.node.watching import ANN, BOT, Watcher, open_terminal, operator, type_in
 from machine_rooms import open_machine_room
 from outlive.base import InvalidError, new_machine_id
 from outlive.machine.terminal.journal import Actor, Input
+from outlive.machine.terminal.lease import decide_grant
+from outlive.machine.terminal.status import Operator
 
 pytestmark = pytest.mark.anyio
 
+CARL = operator("carl")
 CAT = ("/bin/sh", "-c", "stty -echo; echo ready; exec cat")
 
 
@@ -61,3 +64,29 @@ async def test_what_was_typed_into_a_fork_when_its_node_died_gets_in_once(tmp_pa
             async with watcher.at(node, child, forked.id):
                 await watcher.until_seen(b"third\r\n")
         assert bytes(watcher.seen) == b"ready\r\nto the parent\r\nfirst\r\nsecond\r\nthird\r\n"
+
+
+@pytest.mark.parametrize("by", [BOT, ANN], ids=["its holder", "another"])
+async def test_what_was_typed_when_the_node_died_gets_in_if_its_typist_has_handed_the_terminal_on_and_only_then(
+    tmp_path: Path, by: Operator
+) -> None:
+    async with open_machine_room(tmp_path) as room:
+        async with room.node() as node:
+            machine = await room.create()
+            terminal = await open_terminal(node, machine, argv=CAT)
+            await type_in(node, machine, terminal, BOT, "first\n")
+            host = node.terminals._hosts[terminal]
+            recorder, now = host.recorder, node.parts.clock.now()
+            # As the node leaves it that dies with something typed on its way, when a grant is in SQL.
+            who, at = Actor(BOT.id, BOT.name, BOT.kind), recorder.spool.input_offset
+            recorder.note(Input(now, recorder.offset, at, who, b"second\n"))
+            held = recorder.card.terminal.lease
+            granted = decide_grant(held, by, CARL, now=node.parts.clock.now(), offset=recorder.offset)
+            await recorder.card.change(lambda found: found.model_copy(update={"lease": granted}))
+        async with room.node() as node:
+            await type_in(node, machine, terminal, CARL, "third\n")
+            watcher = Watcher()
+            async with watcher.at(node, machine, terminal):
+                await watcher.until_seen(b"third\r\n")
+        typed = [b"ready", b"first", *([b"second"] if by is BOT else []), b"third", b""]
+        assert bytes(watcher.seen).split(b"\r\n") == typed

@@ -39,10 +39,9 @@ def held_by(holder: str, me: Operator) -> Lease | None:
     return a_lease(OTHER, holder)  # type: ignore[arg-type]
 
 
-def given_to(operator: PrincipalId, kind: PrincipalKind, how: str) -> Lease:
-    return Lease.model_validate(
-        {"operator": operator, "name": f"{kind}!", "kind": kind, "since": NOW, "how": how, "offset": 99}
-    )
+def given_to(operator: PrincipalId, kind: PrincipalKind, how: str, *, is_forced: bool = False) -> Lease:
+    facts = {"operator": operator, "name": f"{kind}!", "kind": kind, "since": NOW, "how": how, "offset": 99}
+    return Lease.model_validate({**facts, "is_forced": is_forced})
 
 
 def an_operator(kind: PrincipalKind, rights: str, id: PrincipalId = ME) -> Operator:
@@ -167,8 +166,8 @@ def test_every_operator_gets_what_the_table_says(verb: Verb) -> None:
         me = an_operator(kind, rights)
         lease = held_by(holder, me)
         outcomes: dict[str, Lease | None] = {"stays": lease, "nobody's": None}
-        outcomes["mine"] = given_to(ME, kind, HOW.get(verb, "take"))
-        outcomes["theirs"] = given_to(THIRD, "device", "grant")
+        outcomes["mine"] = given_to(ME, kind, HOW.get(verb, "take"), is_forced=verb is take)
+        outcomes["theirs"] = given_to(THIRD, "device", "grant", is_forced=holder != "me")
         expected = expected_of(verb, kind, rights, holder)
         case = (kind, rights, holder)
         if expected in outcomes:

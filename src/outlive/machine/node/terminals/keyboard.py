@@ -249,18 +249,16 @@ class Keyboard:
         if after != before:
             self.used_at = self._clock.monotonic()
             recorder.note(Leased(now, recorder.offset, after, _actor(by) if by else None, how))
-            self._must_drop = self._must_drop or self._is_taken(before, after, by, how)
+            self._must_drop = self._must_drop or self._is_taken(after)
             self._host.lease_changed()
         if self._must_drop:
             await self._drop()
 
-    def _is_taken(self, before: Lease | None, after: Lease | None, by: Operator | None, how: LeaseChange) -> bool:
+    def _is_taken(self, lease: Lease | None) -> bool:
         """Whether somebody has it now against whose will there may still be something on its way: also of one who had
         it before it was free."""
-        if after is None or by is None or how not in ("take", "grant"):
-            return False
-        is_handed_on = before is not None and before.operator == by.id
-        return not is_handed_on and self._typist != after.operator and self._host.recorder.spool.input_offset > 0
+        is_forced = lease is not None and lease.is_forced and self._typist != lease.operator
+        return is_forced and self._host.recorder.spool.input_offset > 0
 
     async def _drop(self) -> None:
         """What was typed and not read is given up. A machine that a person has stopped finds the word when it goes on,
@@ -291,7 +289,7 @@ class Keyboard:
 
 def is_overtaken(typed: Input, lease: Lease | None) -> bool:
     """Whether somebody has taken the terminal from who typed this, before it reached the machine."""
-    if lease is None or lease.how not in ("take", "grant"):
+    if lease is None or not lease.is_forced:
         return False
     return typed.operator.id != lease.operator and typed.at <= lease.since
 
