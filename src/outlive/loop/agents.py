@@ -17,14 +17,14 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from outlive.base import Clock, InvalidError, NotFoundError, SystemClock, to_text
 from outlive.loop.binding import Persona
-from outlive.loop.models.registry import default_model, parse_model
+from outlive.loop.models.registry import parse_model
 from outlive.loop.state import Binding
 from outlive.loop.tools.facts import RUNS
 
@@ -150,17 +150,17 @@ works; if you could not do it, say that and why.""",
 
 
 class AgentRegistry:
-    """Agents as the API and the loop ask for them: an `Agents` of `binding.py`."""
+    """Agents as the API and the loop ask for them: an `Agents` of `binding.py`. `model`: of agents that name none."""
 
     def __init__(
         self,
         records: AgentRecords,
-        environ: Mapping[str, str],
+        model: str,
         clock: Clock | None = None,
         built_in: Sequence[AgentDefinition] = (CODER,),
     ) -> None:
         self._records = records
-        self._environ = environ
+        self._model = model
         self._clock = clock or SystemClock()
         self._built_in = {each.name: each for each in built_in}
         self._remembered: OrderedDict[tuple[str, int], Persona] = OrderedDict()
@@ -195,7 +195,7 @@ class AgentRegistry:
         return await self._records.list()
 
     def model_of(self, agent: Agent) -> str:
-        return agent.definition.model or default_model(self._environ)
+        return agent.definition.model or self._model
 
     async def bind(self, agent: str | None, model: str | None) -> Binding:
         """The newest version of `agent` (None: the default one) and the model that it uses, unless `model` is asked

@@ -34,6 +34,7 @@ from outlive.processes.members import members
 from outlive.processes.private_file import write_private
 from outlive.processes.record import ChildRecord, StackRecord, hold_lock, read_record, remove_record, write_record
 from outlive.processes.restart import MOST_DOUBLINGS, Death, GiveUp, RestartPolicy, decide_restart, say_exit
+from outlive.wiring.providers import model_of_default, without_providers
 from outlive.wiring.settings import PREFIX, Settings, prepare_home
 
 LAST_LINES = 15
@@ -150,7 +151,10 @@ class Supervisor:
             settings.supervisor.max_delay_s,
         )
         self._url = record.url
-        self._environment = environment_of(settings)
+        environment = environment_of(settings)
+        self._environments = {
+            child.name: environment if child.name == "worker" else without_providers(environment) for child in children
+        }
         self._children = children
         self._running: dict[str, Life] = {}
         self._ready: set[str] = set()
@@ -224,7 +228,9 @@ class Supervisor:
     async def _run_once(self, child: Child, restarts: int) -> tuple[int, Death]:
         """Run it to its end and say how it ended. Whoever cancels this ends it."""
         with anyio.CancelScope(shield=True):  # never half started
-            life = await start(child, self._environment, self._log_path(child), self._settings.supervisor.log_bytes)
+            life = await start(
+                child, self._environments[child.name], self._log_path(child), self._settings.supervisor.log_bytes
+            )
         pid = life.process.pid
         try:
             self._running[child.name] = life
@@ -301,7 +307,7 @@ class Supervisor:
 
 def environment_of(settings: Settings) -> dict[str, str]:
     """What a child has to see to come to the same settings as we did, flags included. No secret is added."""
-    ours = {f"{PREFIX}HOME": str(settings.home)}
+    ours = {f"{PREFIX}HOME": str(settings.home), f"{PREFIX}LOOP__MODEL": model_of_default(settings)}
     for name, value in settings.api.model_dump(mode="json", exclude_none=True, exclude={"token"}).items():
         ours[f"{PREFIX}API__{name.upper()}"] = value if isinstance(value, str) else json.dumps(value)
     return {**os.environ, **ours}

@@ -4,7 +4,6 @@
 conversations. Both bring the database up to date first. Backends are imported when they are chosen.
 """
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -28,6 +27,7 @@ from outlive.machine.records import CheckpointRecords, Effects, EnvironmentRecor
 from outlive.machine.terminal.records import TerminalRecords
 from outlive.storage.migrate import Migrations, migrate_postgres, migrate_sqlite
 from outlive.storage.objects import ObjectStore, open_objects
+from outlive.wiring.providers import model_of_default
 from outlive.wiring.settings import Settings, prepare_home
 
 _CHECK_WITHIN_S = 2.0
@@ -100,7 +100,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             environments=stores.environments,
             terminals=stores.terminals,
             egress=stores.egress,
-            agents=AgentRegistry(stores.agents, os.environ, clock),
+            agents=AgentRegistry(stores.agents, model_of_default(settings), clock),
             clock=clock,
             # Not the feed: without it everything still works, only later.
             readiness=Readiness({"database": stores.check, "objects": objects.check}, clock),

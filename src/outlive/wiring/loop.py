@@ -1,7 +1,6 @@
 """From settings to the loop: what a worker runs turns with."""
 
 import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,13 +16,14 @@ from outlive.loop.context import Bounds
 from outlive.loop.decide import Limits
 from outlive.loop.models.client import Patience
 from outlive.loop.models.demo import DemoModel
-from outlive.loop.models.registry import ModelRegistry, default_model
+from outlive.loop.models.registry import ModelRegistry
 from outlive.loop.saver import Saver
 from outlive.loop.sweeper import TurnSweeper
 from outlive.loop.tools import RUNS, ToolParts
 from outlive.loop.views import Views
 from outlive.wiring.build import Parts
 from outlive.wiring.loop_client import make_loop_client
+from outlive.wiring.providers import model_of_default
 from outlive.wiring.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ async def open_loop_parts(
 
     async def warm_up() -> None:
         try:
-            await models.find(default_model(os.environ))
+            await models.find(model_of_default(settings))
         except OutliveError as error:
             _log.warning("the default model cannot be used: %s", error.message)
 

@@ -145,6 +145,13 @@ class WorkerSettings(_Section):
 
 class LoopSettings(_Section):
     enabled: bool = Field(True, description="Whether turns are run. Without, messages are only recorded.")
+    model: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Model (`provider:name`) of agents that name none; by default one of the first provider whose key "
+        "is set, else the demo model.",
+    )
     steps: int = Field(200, ge=1, le=10_000, description="Steps of one turn, after which it ends as failed.")
     tools_at_once: int = Field(8, ge=1, le=100, description="Independent tool calls of one answer that run at once.")
     context_tokens: int = Field(

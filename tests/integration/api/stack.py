@@ -62,7 +62,7 @@ async def open_parts(home: Path) -> AsyncIterator[ApiParts]:
             is_loopback=True,
             readiness=_always_ready,
             closing=anyio.Event(),
-            agents=AgentRegistry(sqlite_agents.SqliteAgents(database), {}, clock),
+            agents=AgentRegistry(sqlite_agents.SqliteAgents(database), "demo:", clock),
         )
 
 

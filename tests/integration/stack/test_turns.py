@@ -1,18 +1,22 @@
 """Turns in a running stack, with its processes killed: they end as if nothing had been."""
 
 import json
+import os
+import signal
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eventually import eventually_sync
 from integration.stack.homes import Home
+from outlive import Client
 from outlive.testing.pretend_provider import ProviderProcess, provider_process
 
 WITHIN_S = 60.0
@@ -169,3 +173,58 @@ def test_commands_run_in_the_conversations_machine_and_an_interrupt_ends_one(
     assert "interrupted" in last["output"]
     assert _of(events, "turn.finished")[-1]["outcome"] == "interrupted"
     assert talking.post(f"/v1/machines/{machine}/exec", running)["stdout"].strip() == "0"
+
+
+def test_only_the_worker_has_the_keys_of_providers_and_the_api_knows_the_model_all_the_same(talking: Home) -> None:
+    seen = {
+        child["name"]: {line.partition("=")[0] for line in _environ(child["pid"])}
+        for child in talking.record["children"]
+    }
+    assert {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"} <= seen.pop("worker")
+    assert set(seen) == {"api", "node", "temporal"}
+    for name, variables in seen.items():
+        assert not [each for each in variables if each.startswith(("ANTHROPIC", "OPENAI"))], name
+        assert "PATH" in variables, name
+    assert talking.get("/v1/agents/coder")["model"].startswith("anthropic:")
+
+
+def _environ(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+
+
+@contextmanager
+def _without_temporal(home: Home) -> Iterator[None]:
+    """Temporal is dead, and nobody starts it again before the end."""
+    supervisor = int(home.record["pid"])
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        home.kill(home.pid_of("temporal"))
+        yield
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+
+
+def test_a_message_is_taken_while_temporal_is_away_and_its_turn_runs_once_it_is_back(talking: Home) -> None:
+    conversation = talking.create("away")
+    with _without_temporal(talking):
+        began = time.monotonic()
+        turn = _send(talking, conversation, "[[say Here I am.]]")
+        assert time.monotonic() - began < 15.0  # three seconds where nothing else runs
+        assert [each["type"] for each in _events(talking, conversation)] == ["conversation.created", "message.sent"]
+        assert talking.get(f"/v1/conversations/{conversation}")["state"] == "running"
+    events = _ended(talking, conversation, turn)
+    assert [each["text"] for each in _of(events, "model.responded")] == ["Here I am."]
+    assert _of(events, "turn.finished") == [{"outcome": "done", "reason": None}]
+    assert [each["what"] for each in _of(events, "turn.recovered")] == ["restarted"]
+
+
+def test_the_example_of_the_python_interface_does_what_it_says(talking: Home) -> None:
+    script = '[[tool shell {"command": "git init -q . && echo a > a && git add a && echo b > a; echo changed"}]] [[say Done.]]'
+    with Client(talking.endpoint["url"], talking.endpoint["token"]) as client:
+        conversation = client.conversations.create(agent="coder")
+        types = [event.type for event in conversation.run(script)]
+        machine = conversation.machine()
+        assert "+b" in machine.exec("git diff").stdout
+    assert types[0] == "message.sent"
+    assert types[-1] == "turn.finished"
+    assert {"model.responded", "machine.attached", "tool.output", "tool.finished"} <= set(types)
