@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from eventually import eventually
-from integration.machine.node.watching import ANN, BOT, Watcher, open_terminal, operator, type_in
+from integration.machine.node.watching import ANN, BOT, Watcher, act, open_terminal, operator, type_in
 from machine_rooms import open_machine_room
-from outlive.base import InvalidError, new_machine_id
+from outlive.base import ExhaustedError, InvalidError, TerminalId, new_machine_id
+from outlive.machine.node.node import Node
+from outlive.machine.status import Machine
+from outlive.machine.terminal.door import Take
 from outlive.machine.terminal.journal import Actor, Input
 from outlive.machine.terminal.lease import decide_grant
 from outlive.machine.terminal.status import Operator
@@ -17,6 +20,14 @@ pytestmark = pytest.mark.anyio
 
 CARL = operator("carl")
 CAT = ("/bin/sh", "-c", "stty -echo; echo ready; exec cat")
+
+
+async def _open_cat(node: Node, machine: Machine) -> TerminalId:
+    """One that repeats what is typed, from the first key on."""
+    terminal, watcher = await open_terminal(node, machine, argv=CAT), Watcher()
+    async with watcher.at(node, machine, terminal):
+        await watcher.until_seen(b"ready\r\n")
+    return terminal
 
 
 async def test_output_that_is_not_there_yet_is_refused_and_harms_nobody(tmp_path: Path) -> None:
@@ -73,7 +84,7 @@ async def test_what_was_typed_when_the_node_died_gets_in_if_its_typist_has_hande
     async with open_machine_room(tmp_path) as room:
         async with room.node() as node:
             machine = await room.create()
-            terminal = await open_terminal(node, machine, argv=CAT)
+            terminal = await _open_cat(node, machine)
             await type_in(node, machine, terminal, BOT, "first\n")
             host = node.terminals._hosts[terminal]
             recorder, now = host.recorder, node.parts.clock.now()
@@ -90,3 +101,43 @@ async def test_what_was_typed_when_the_node_died_gets_in_if_its_typist_has_hande
                 await watcher.until_seen(b"third\r\n")
         typed = [b"ready", b"first", *([b"second"] if by is BOT else []), b"third", b""]
         assert bytes(watcher.seen).split(b"\r\n") == typed
+
+
+async def test_a_guest_that_did_not_hear_what_is_given_up_is_told_again_before_anything_else_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the line to it is full, or it has too much to answer: counted here and unknown there."""
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        terminal = await _open_cat(node, machine)
+        await type_in(node, machine, terminal, BOT, "first\n")
+        keyboard, recorder = node.terminals._hosts[terminal].keyboard, node.terminals._hosts[terminal].recorder
+        who, at = Actor(BOT.id, BOT.name, BOT.kind), recorder.spool.input_offset
+        recorder.note(Input(node.parts.clock.now(), recorder.offset, at, who, b"given up\n"))
+        recorder.note(Input(node.parts.clock.now(), recorder.offset, at + 9, who, b"this too\n"))
+        attached = await keyboard._ready()
+        lost: list[int | None] = []
+
+        async def lose(upto: int | None = None) -> None:
+            lost.append(attached._skip(upto))
+            monkeypatch.undo()
+            raise ExhaustedError("machine.guest_busy", "So many requests wait for an answer.")
+
+        monkeypatch.setattr(attached, "drop_input", lose)
+        with pytest.raises(ExhaustedError):
+            await act(node, machine, terminal, ANN, Take())
+        assert lost == [at + 18]
+
+        async def counted() -> int:
+            async with node.residents.get(machine.id, machine.generation).use() as guest:
+                return (await guest.terminals.list())[0].input
+
+        async def is_level() -> bool:
+            return await counted() == at + 18
+
+        await eventually(is_level, 30)  # nobody has typed
+        await type_in(node, machine, terminal, ANN, "last\n")
+        watcher = Watcher()
+        async with watcher.at(node, machine, terminal):
+            await watcher.until_seen(b"last\r\n")
+        assert bytes(watcher.seen) == b"ready\r\nfirst\r\nlast\r\n"

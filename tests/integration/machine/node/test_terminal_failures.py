@@ -67,6 +67,7 @@ async def test_a_terminal_whose_host_fails_goes_on_from_its_journal_and_nothing_
         watcher, spared = Watcher(), Watcher()
         async with spared.at(node, machine, other):
             async with watcher.at(node, machine, failing):
+                await watcher.until_seen(b"ready\r\n")
                 await type_in(node, machine, failing, ANN, "before\n")
                 await watcher.until_seen(b"before\r\n")
                 await type_in(node, machine, failing, ANN, "poison\n")

@@ -66,6 +66,7 @@ class Keyboard:
         self._attached: AttachedTerminal | None = None  # where input can go; None while the guest is away
         self._came = anyio.Event()
         self._must_drop = False  # the guest may still hold what a former holder has typed
+        self._unheard = anyio.Event()  # the guest may not know what we have given up on this connection
         self._typist: PrincipalId | None = None  # who typed last, as far as this process knows
         self.used_at = clock.monotonic()  # the last sign of life of whoever holds the lease
 
@@ -146,24 +147,43 @@ class Keyboard:
     # ── the guest comes and goes ──
 
     async def resume(self, attached: AttachedTerminal) -> None:
-        """Send what the guest has not taken of what was typed; from then on there is somebody to type to."""
+        """Send what the guest has not taken of what was typed; from then on there is somebody to type to, for as long
+        as this runs. What it did not hear that it should give up is said again, also if nobody types."""
         spool, counter = self._host.recorder.spool, attached.input_at
+        self._unheard = anyio.Event()  # its count is what it says
         if counter > spool.input_offset:
             spool.move_input()  # a fork remembers what was typed to its parent: it goes on by the guest's count
         while not await self._resumed(attached, counter):
             await anyio.sleep(_AGAIN_S)
             counter = attached.input_end  # what it has taken by now is not sent again
+        while True:
+            await self._unheard.wait()
+            await anyio.sleep(_AGAIN_S)
+            await self._say_again()
+
+    async def _say_again(self) -> None:
+        resident = self._host.resident
+        if resident.frozen or resident.gate.is_shut or self._attached is None or self._lock.locked():
+            return
+        async with self._lock:
+            try:
+                if self._unheard.is_set():
+                    await self._drop()
+            except OutliveError as error:
+                _log.info("terminal %s: what was typed is not given up yet: %s", self._terminal.id, error.message)
 
     async def _resumed(self, attached: AttachedTerminal, counter: int) -> bool:
         async with self._turn:
             spool = self._host.recorder.spool
             try:
+                if self._unheard.is_set():
+                    await self._give_up(attached, attached.input_end)
                 with anyio.CancelScope() as self._sending:
                     if not spool.is_input_moved and counter < spool.input_offset:
                         await self._send_again(attached, counter)
                 self._sending = None
                 if self._must_drop:
-                    await attached.drop_input(self._typed_to)
+                    await self._give_up(attached, self._typed_to)
                     self._must_drop = False
             except OutliveError as error:  # of the object store, say; nobody can type meanwhile
                 _log.warning("terminal %s: what was typed could not be sent: %s", self._terminal.id, error.message)
@@ -178,11 +198,18 @@ class Keyboard:
         spool, lease = self._host.recorder.spool, self._terminal.lease
         for missed in await self._recordings.read_inputs(self._terminal, counter, local=spool):
             if is_overtaken(missed, lease):
-                await attached.drop_input(missed.input_end)
+                await self._give_up(attached, missed.input_end)
             else:
                 await attached.type(missed.data, at=missed.input_offset)
         if attached.input_end < spool.input_offset:  # what is not in the journal any more
-            await attached.drop_input(spool.input_offset)
+            await self._give_up(attached, spool.input_offset)
+
+    async def _give_up(self, attached: AttachedTerminal, upto: int | None) -> None:
+        """What was typed before `upto` and not read. It is counted here at once: until the guest has said so too, the
+        two counts may be apart."""
+        self._unheard.set()
+        await attached.drop_input(upto)
+        self._unheard = anyio.Event()
 
     def leave(self, attached: AttachedTerminal) -> None:
         if self._attached is attached:
@@ -277,7 +304,7 @@ class Keyboard:
         if is_halted:
             attached.tell_drop(self._typed_to)
         else:
-            await attached.drop_input(self._typed_to)
+            await self._give_up(attached, self._typed_to)
             self._must_drop = False
 
     @property
