@@ -12,6 +12,7 @@ from integration.machine.node.watching import ANN, BOT, Watcher, act, open_termi
 from machine_rooms import open_machine_room
 from outlive.base import ConflictError, DeniedError, TerminalId
 from outlive.machine.node.node import Node
+from outlive.machine.node.terminals.keyboard import TYPE_WITHIN_S
 from outlive.machine.node.terminals.spool import spool_folder
 from outlive.machine.status import Machine
 from outlive.machine.terminal.door import Grant, Take, Yield
@@ -126,6 +127,29 @@ async def test_who_leaves_while_the_program_does_not_read_leaves_a_terminal_that
         async with agent.at(node, machine, terminal, BOT, "type"):
             await agent.until_seen(b"again")
         assert agent.seen.count(b"again") == 1
+
+
+async def test_who_hangs_up_is_gone_at_once_though_the_program_has_yet_to_read_what_was_sent_before(
+    tmp_path: Path,
+) -> None:
+    quiet = WAITING.replace("echo; sleep", "sleep")
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        terminal = await open_terminal(node, machine, argv=("/bin/bash", "-c", quiet))
+        agent, other = Watcher(), Watcher()
+        async with other.at(node, machine, terminal, ANN):
+            async with agent.at(node, machine, terminal, BOT, "type"):
+                await agent.until_seen(b"ready")
+                for _ in range(5):
+                    await agent.send(b"A" * 65_536)
+                host = node.terminals._hosts[terminal]
+                await eventually(lambda: host.recorder.spool.input_offset > LINE + 128 * 1024, 30)
+                left_at = node.parts.clock.monotonic()
+            await eventually(lambda: [each.name for each in host.audience.present] == ["ann"], 30)
+            assert node.parts.clock.monotonic() - left_at < TYPE_WITHIN_S / 2
+            await eventually(lambda: [each["name"] for each in other.said("operators")[-1]] == ["ann"], 30)
+            await room.exec(machine.id, "touch /tmp/go")
+            await eventually(lambda: other.seen.count(b"A") == 5 * 65_536, 30)
 
 
 async def test_a_lease_survives_the_node_and_is_freed_when_its_holder_stays_away(tmp_path: Path) -> None:

@@ -36,8 +36,12 @@ class Audience:
     def join(self, observer: Observer) -> None:
         self._observers.append(observer)
 
-    def leave(self, observer: Observer) -> None:
-        self._observers.remove(observer)
+    def leave(self, observer: Observer) -> bool:
+        """Whether it was still here."""
+        is_here = observer in self._observers
+        if is_here:
+            self._observers.remove(observer)
+        return is_here
 
     def is_here_to_type(self, operator: PrincipalId) -> bool:
         return any(each.mode == "type" and each.operator.id == operator for each in self._observers)

@@ -341,10 +341,13 @@ class TerminalHost:
                     observer.finish(*last_frames(self.terminal))
                 yield observer
             finally:
-                self.audience.leave(observer)
-                self.keyboard.saw_leave(observer.operator)
-                self.audience.trim(self.tail)
-                self.audience.tell_who_is_here(self._tasks)
+                self.gone(observer)
+
+    def gone(self, observer: Observer) -> None:
+        if self.audience.leave(observer):
+            self.keyboard.saw_leave(observer.operator)
+            self.audience.trim(self.tail)
+            self.audience.tell_who_is_here(self._tasks)
 
     def moved(self) -> None:
         self.audience.moved()

@@ -8,7 +8,7 @@ Rule 3: what is said beside the output is bounded: of many words of one kind the
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Protocol
 
@@ -20,9 +20,10 @@ from outlive.base import OutliveError
 from outlive.machine.caller import closing
 from outlive.machine.node.terminals.contained import contain
 from outlive.machine.node.terminals.tail import Tail
+from outlive.machine.node.terminals.typed_ahead import TypedAhead
 from outlive.machine.steady import send_at_once
 from outlive.machine.terminal import frames
-from outlive.machine.terminal.door import INPUT_LIMIT, AttachTerminal, Present
+from outlive.machine.terminal.door import AttachTerminal, Present
 from outlive.machine.terminal.frames import Channel, Frame, FrameDecoder
 from outlive.machine.terminal.recording import Gap, Piece
 from outlive.machine.terminal.status import Operator, Size, Terminal
@@ -53,6 +54,10 @@ class Watched(Protocol):
     def draw(self) -> bytes: ...
     def moved(self) -> None:
         """Somebody was sent something."""
+        ...
+
+    def gone(self, observer: "Observer") -> None:
+        """It has hung up, though something that it typed may still be on its way."""
         ...
 
     def is_level(self, observer: "Observer") -> None:
@@ -153,7 +158,9 @@ class Observer:
 
     async def _carry(self, stream: anyio.abc.ByteStream) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(self._read, stream, group.cancel_scope)
+            ahead = TypedAhead()
+            group.start_soon(self._take_all, ahead, group.cancel_scope)
+            group.start_soon(self._read, stream, ahead)
             try:
                 await self._write(stream)
             except (TimeoutError, *_GONE):
@@ -248,15 +255,27 @@ class Observer:
 
     # ── what comes from it ──
 
-    async def _read(self, stream: anyio.abc.ByteStream, scope: anyio.CancelScope) -> None:
+    async def _read(self, stream: anyio.abc.ByteStream, ahead: TypedAhead) -> None:
+        """Also while a program does not take what was typed: who hangs up is gone at once."""
         decoder = FrameDecoder()
         try:
             async for data in stream:
-                for frame in _joined(decoder.feed(data)):
-                    await self._take(frame)
+                await ahead.put(decoder.feed(data))
         except _GONE:
             pass
-        except OutliveError as error:  # what came is no frame, or nobody may send it
+        except OutliveError as error:  # what came is no frame
+            self.leave(frames.status_detached(self.position, error.code))
+            return
+        self._watched.gone(self)
+        ahead.end()
+
+    async def _take_all(self, ahead: TypedAhead, scope: anyio.CancelScope) -> None:
+        """What was sent before it hung up counts."""
+        try:
+            while (came := await ahead.take()) is not None:
+                for frame in came:
+                    await self._take(frame)
+        except OutliveError as error:  # nobody may send this
             self.leave(frames.status_detached(self.position, error.code))
             return
         scope.cancel()
@@ -291,18 +310,3 @@ class Observer:
 
 def _status(payload: bytes) -> bytes:
     return frames.encode(Channel.STATUS, payload)
-
-
-def _joined(came: list[Frame]) -> Iterator[Frame]:
-    """What was typed in one go is passed on in one go: keys that come faster than they can be taken wait together."""
-    typed: list[bytes] = []
-    for frame in came:
-        if frame.channel is Channel.INPUT and sum(map(len, typed)) + len(frame.payload) <= INPUT_LIMIT:
-            typed.append(frame.payload)
-            continue
-        if typed:
-            yield Frame(Channel.INPUT, b"".join(typed))
-            typed = []
-        yield frame
-    if typed:
-        yield Frame(Channel.INPUT, b"".join(typed))
