@@ -202,8 +202,13 @@ class ArtifactPublished(EventData):
 
 
 class TurnInterrupted(EventData):
+    """`seen`: the head of the log when it was asked for. A message after that was not meant to be stopped. None: all
+    that is there was."""
+
     type = "turn.interrupted"
+    v = 2
     reason: str | None = None
+    seen: int | None = None
 
 
 class TurnRecovered(EventData):

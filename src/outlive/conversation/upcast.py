@@ -33,7 +33,15 @@ def _model_responded_1(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-UPCASTS: dict[tuple[str, int], Upcast] = {("model.responded", 1): _model_responded_1}
+def _turn_interrupted_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Nobody wrote down what there was to see."""
+    return {**data, "seen": None}
+
+
+UPCASTS: dict[tuple[str, int], Upcast] = {
+    ("model.responded", 1): _model_responded_1,
+    ("turn.interrupted", 1): _turn_interrupted_1,
+}
 
 
 def upcast(

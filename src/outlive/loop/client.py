@@ -11,8 +11,11 @@ class LoopClient(Protocol):
         before. `unavailable` if nobody takes it now: then the sweeper does later."""
         ...
 
-    async def interrupt(self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None) -> None:
-        """Stop the turn. Returns when it has ended in the log; one that is over already changes nothing."""
+    async def interrupt(
+        self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None, seen: int | None = None
+    ) -> None:
+        """Stop the turn. Returns when it has ended in the log; one that is over already changes nothing. `seen`: the
+        head of the log when it was asked for; a message after that is not stopped, and opens a turn of its own."""
         ...
 
     async def is_running(self, conversation: ConversationId) -> bool:

@@ -5,8 +5,8 @@ Rule 1: a turn is opened by the message that carries its id, begins with `turn.s
 Rule 2: an answer has seen what stood in the log before the attempt that was sealed began, and nothing that came later.
         A message waits until an answer has seen it, or its turn has ended: whoever ends a turn looks at the log again
         (`Append.expect`), or was told to stop by somebody who could see the message.
-Rule 3: a message that came after `turn.interrupted` and before the end of that turn was never meant to be stopped: it
-        opens a turn of its own.
+Rule 3: a message that came after somebody asked for an interrupt (`turn.interrupted` says what was there to see), and
+        before the end of that turn, was never meant to be stopped: it opens a turn of its own.
 Rule 4: the place of a step in its turn follows from the sealed answers alone, so that parallel tools, retries and
         crashes never move it: an answer at n has its calls at n + 1, n + 2, ..., and the next answer comes after them.
 """
@@ -133,7 +133,8 @@ class TurnFold:
                 _mark(turn, event)
             case "turn.interrupted":
                 turn.is_interrupted = True
-                self._waiting = []
+                seen = event.data["seen"]
+                self._waiting = [message for message in self._waiting if seen is not None and message.seq > seen]
             case "turn.finished":
                 self._end(turn, event)
             case _:

@@ -37,10 +37,13 @@ class ToolStep(_Wire):
 
 
 class Finish(_Wire):
-    """End the turn, if the head of the log still is the plan's `seq`. An interrupted one ends wherever the head is."""
+    """End the turn, if the head of the log still is the plan's `seq`. An interrupted one ends wherever the head is.
+
+    `reason` is a sentence of ours. What others said is in a blob, and `words` is its name."""
 
     outcome: Outcome
     reason: str | None = None
+    words: str | None = None
 
 
 class Plan(_Wire):

@@ -25,11 +25,13 @@ class _Wire(BaseModel):
 
 
 class Interrupt(_Wire):
-    """Somebody stops a turn."""
+    """Somebody stops a turn. `words` is the blob that says why; `seen` the head of the log when it was asked for."""
 
     turn: TurnId
     by: str  # the principal
-    reason: str | None = None
+    reason: str | None = None  # of runs that began when the reason itself was told; the blob is, since
+    words: str | None = None
+    seen: int | None = None
 
 
 class TurnTask(_Wire):

@@ -166,5 +166,5 @@ class Turn:
 def _reason(error: ActivityError) -> str:
     cause = error.cause
     if isinstance(cause, ApplicationError):
-        return cause.message
+        return f"A step could not be done ({cause.type}); the worker's log says more."
     return "A step did not end, however often it was tried."

@@ -114,7 +114,9 @@ async def _serve(
         async with open_parts(settings) as parts, open_machine_parts(settings, parts, temporal) as machines:
             await parts.principals.ensure_owner(endpoint.token)
             made = _api_parts(settings, parts, machines, serving.closing, followers_limit)
-            loop = make_loop_client(temporal.connected) if settings.loop.enabled else None
+            loop = None
+            if settings.loop.enabled:
+                loop = make_loop_client(temporal.connected, parts.conversations.blobs)
             app = create_app(replace(made, loop=loop))
             serving.server = _Server(_config(settings, app))
             _log.info("serving", extra={"url": endpoint.url, "home": str(settings.home)})

@@ -69,7 +69,12 @@ async def open_loop_parts(
                 *ToolActivities(scribe, parts.agents, tools).all,
             ),
             warm_up=warm_up,
-            sweeper=TurnSweeper(parts.catalog, make_loop_client(connected), parts.clock, every_s=given.sweep_s),
+            sweeper=TurnSweeper(
+                parts.catalog,
+                make_loop_client(connected, parts.conversations.blobs),
+                parts.clock,
+                every_s=given.sweep_s,
+            ),
             saver=saver,
         )
     finally:

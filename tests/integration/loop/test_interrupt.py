@@ -83,3 +83,18 @@ async def test_a_turn_that_waits_for_its_next_try_is_stopped_too(stage: Stage, p
     await eventually(lambda: stage.has(conversation, "turn.recovered"), WITHIN_S)
     await _interrupt(stage, conversation, turn)
     assert data_of(await stage.events(conversation), "turn.finished")[-1]["outcome"] == "interrupted"
+
+
+async def test_a_message_that_came_after_an_interrupt_was_asked_for_has_a_turn_of_its_own(
+    stage: Stage, provider: PretendProvider
+) -> None:
+    conversation, turn = await _streaming(stage, provider)
+    await stage.record(conversation, "[[say This was stopped.]]")
+    seen = (await stage.parts.conversations.get(conversation)).head
+    assert await stage.record(conversation, "[[say This was not.]]") == turn
+    await stage.loop.interrupt(conversation, turn, by=PERSON, reason="enough", seen=seen)
+    await eventually(lambda: stage.is_idle(conversation, turns=2), WITHIN_S)
+    events = await stage.events(conversation)
+    assert [each["outcome"] for each in data_of(events, "turn.finished")] == ["interrupted", "done"]
+    assert data_of(events, "turn.interrupted") == [{"reason": "enough", "seen": seen}]
+    assert data_of(events, "model.responded")[-1]["text"] == "This was not."

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from eventually import eventually
-from integration.loop.turns import WITHIN_S, Stage, data_of, types
+from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, types
 from outlive.base import ConversationId, TurnId
 from outlive.conversation.events import Event
 from outlive.loop.fold import step_id
@@ -127,6 +127,26 @@ async def test_only_references_pass_through_temporal(stage: Stage) -> None:
     assert secret not in history.to_json()
     assert base64.b64encode(secret.encode())[:16].decode() not in history.to_json()
     assert len(history.to_json()) < 60_000
+
+
+async def test_of_what_goes_wrong_only_codes_and_numbers_pass_through_temporal(
+    stage: Stage, provider: PretendProvider
+) -> None:
+    word = "marmalade"
+    mended, events = await stage.ask(f"[[error 529 retry-after-ms=50 message={word}]] [[say Fine.]]")
+    assert word in data_of(events, "turn.recovered")[0]["reason"]
+    failed, events = await stage.ask(f"[[error 400 always message={word}]]")
+    assert word in data_of(events, "turn.finished")[0]["reason"]
+    stopped = await stage.converse()
+    turn = await stage.send(stopped, "[[pace 0.1]] [[big 3000]]")
+    await eventually(lambda: provider.calls[-1].pieces > 3, WITHIN_S)
+    await stage.loop.interrupt(stopped, turn, by=PERSON, reason=word)
+    assert data_of(await stage.events(stopped), "turn.finished")[0]["reason"] == word
+    for conversation in (mended, failed, stopped):
+        history = await stage.client.get_workflow_handle(conversation).fetch_history()
+        kept = b"".join(event.SerializeToString() for event in history.events)
+        assert conversation.encode() in kept
+        assert word.encode() not in kept
 
 
 async def test_an_agent_that_is_not_there_ends_the_turn_with_that_as_its_reason(stage: Stage) -> None:

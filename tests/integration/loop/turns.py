@@ -100,6 +100,11 @@ class Stage:
             raise
         return await self.events(conversation)
 
+    async def is_idle(self, conversation: ConversationId, *, turns: int) -> bool:
+        """Whether so many turns have ended, and none is open."""
+        ended = [event for event in await self.events(conversation) if event.type == "turn.finished"]
+        return len(ended) == turns and (await self.parts.conversations.get(conversation)).turn is None
+
     async def has(self, conversation: ConversationId, *types: str) -> bool:
         return set(types) <= {event.type for event in await self.events(conversation)}
 
@@ -127,7 +132,7 @@ async def stage_at(
                 return client
 
             await made.warm_up()  # imports an SDK: many seconds, where others work too
-            yield Stage(settings, parts, make_loop_client(connected), client, made)
+            yield Stage(settings, parts, make_loop_client(connected, parts.conversations.blobs), client, made)
         group.cancel_scope.cancel()
 
 

@@ -219,7 +219,8 @@ def test_a_message_is_taken_while_temporal_is_away_and_its_turn_runs_once_it_is_
 
 
 def test_the_example_of_the_python_interface_does_what_it_says(talking: Home) -> None:
-    script = '[[tool shell {"command": "git init -q . && echo a > a && git add a && echo b > a; echo changed"}]] [[say Done.]]'
+    command = "git init -q . && echo a > a && git add a && echo b > a; echo changed"
+    script = f"[[tool shell {json.dumps({'command': command})}]] [[say Done.]]"
     with Client(talking.endpoint["url"], talking.endpoint["token"]) as client:
         conversation = client.conversations.create(agent="coder")
         types = [event.type for event in conversation.run(script)]
@@ -228,3 +229,28 @@ def test_the_example_of_the_python_interface_does_what_it_says(talking: Home) ->
     assert types[0] == "message.sent"
     assert types[-1] == "turn.finished"
     assert {"model.responded", "machine.attached", "tool.output", "tool.finished"} <= set(types)
+
+
+def test_a_message_that_comes_while_a_turn_is_being_stopped_is_answered(talking: Home) -> None:
+    conversation = talking.create("both")
+    stubborn = "bash -c 'trap \"touch /tmp/asked\" INT; echo begun; while :; do sleep 0.1; done'"
+    turn = _send(talking, conversation, f"[[tool shell {json.dumps({'command': stubborn})}]] [[say Never said.]]")
+    eventually_sync(lambda: bool(_of(_events(talking, conversation), "machine.attached")), WITHIN_S)
+    machine = _of(_events(talking, conversation), "machine.attached")[0]["machine"]
+
+    def does(command: str) -> bool:
+        return bool(talking.post(f"/v1/machines/{machine}/exec", {"command": command})["exit_code"] == 0)
+
+    eventually_sync(lambda: does("pgrep -x sleep"), WITHIN_S)
+    stopping = threading.Thread(target=talking.post, args=(f"/v1/conversations/{conversation}/interrupt",))
+    stopping.start()
+    try:
+        eventually_sync(lambda: does("test -e /tmp/asked"), WITHIN_S)
+        _send(talking, conversation, "[[say Then this.]]")  # the command has a second until it is killed
+    finally:
+        stopping.join(WITHIN_S)
+    _ended(talking, conversation, turn)
+    eventually_sync(lambda: len(_of(_events(talking, conversation), "turn.finished")) == 2, WITHIN_S)
+    events = _events(talking, conversation)
+    assert [each["outcome"] for each in _of(events, "turn.finished")] == ["interrupted", "done"]
+    assert _of(events, "model.responded")[-1]["text"] == "Then this."

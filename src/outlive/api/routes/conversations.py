@@ -156,9 +156,10 @@ async def archive_conversation(
     """Archive: hidden, readable, no new messages. A turn that is open goes on to its end; with `interrupt` it is
     stopped first."""
     id, parts = conversation_id(conversation), parts_of(request)
-    turn = (await parts.conversations.get(id)).turn if query.interrupt and parts.loop is not None else None
-    if turn is not None:
-        await _stop(request, id, turn, "the conversation was archived")
+    if query.interrupt and parts.loop is not None:
+        found = await parts.conversations.get(id)
+        if found.turn is not None:
+            await _stop(request, found, found.turn, "the conversation was archived")
     await parts.conversations.archive(id, actor=principal_of(request).id)
     return Response(status_code=204)
 
@@ -176,17 +177,17 @@ async def interrupt_turn(request: Request, conversation: IdInPath, _: Annotated[
 
     async def act(operation: OperationId) -> Answer:
         conversations = parts_of(request).conversations
-        turn = (await conversations.get(id)).turn
-        if turn is None:
+        found = await conversations.get(id)
+        if found.turn is None:
             raise ConflictError("turn.none_open", f"No turn is open in {id!r}: there is nothing to interrupt.")
-        await _stop(request, id, turn, body.reason)
+        await _stop(request, found, found.turn, body.reason)
         return json_answer(200, conversation_json(await conversations.get(id)))
 
     return await run_once(request, act)
 
 
-async def _stop(request: Request, conversation: ConversationId, turn: TurnId, reason: str | None) -> None:
+async def _stop(request: Request, found: Conversation, turn: TurnId, reason: str | None) -> None:
     loop = parts_of(request).loop
     if loop is None:
         raise UnavailableError("loop.off", "This server runs no turns, so it can stop none.")
-    await loop.interrupt(conversation, turn, by=principal_of(request).id, reason=reason)
+    await loop.interrupt(found.id, turn, by=principal_of(request).id, reason=reason, seen=found.head)

@@ -179,7 +179,7 @@ class ModelActivities:
             await self._scribe.say_retry(view, turn, step, attempt + 1, f"{error.message} ({_soon(delay_s)})")
             raise to_failure(error, after_s=delay_s)
         if error.code.startswith("model.") or not (error.is_retryable or error.kind in ("conflict", "fenced")):
-            finish = Finish(outcome="failed", reason=error.message)
+            finish = Finish(outcome="failed", words=await self._scribe.put_words(error.message))
             return Plan(conversation=view.conversation, turn=turn.id, seq=view.seq, finish=finish)
         raise error
 

@@ -63,7 +63,7 @@ class PlanActivities:
         except OutliveError as error:
             if error.is_retryable:
                 raise
-            finish = Finish(outcome="failed", reason=error.message)
+            finish = Finish(outcome="failed", words=await self._scribe.put_words(error.message))
             return Plan(conversation=view.conversation, turn=turn, seq=view.seq, finish=finish)
         started = TurnStarted(agent=bound.agent, version=bound.version, model=bound.model)
         try:
@@ -77,10 +77,10 @@ class PlanActivities:
     async def _end(self, view: View, task: EndTask) -> None:
         bound = view.state.turn.bound if view.state.turn else None
         actor = task.interrupt.by if task.interrupt else actor_of(bound)
-        reason = task.finish.reason or (task.interrupt.reason if task.interrupt else None)
+        reason = await self._reason(task)
         news: list[EventData] = [TurnFinished(outcome=task.finish.outcome, reason=reason)]
         if task.interrupt is not None:
-            news.insert(0, TurnInterrupted(reason=task.interrupt.reason))
+            news.insert(0, TurnInterrupted(reason=reason, seen=task.interrupt.seen))
         reach(CrashPoint.TURN_BEFORE_END)
         try:
             await self._scribe.say(view, task.turn, f"end/{task.turn}", actor, *news, expect=task.expect)
@@ -92,3 +92,10 @@ class PlanActivities:
         reach(CrashPoint.TURN_AFTER_END)
         if self._on_end is not None:
             self._on_end(view)
+
+    async def _reason(self, task: EndTask) -> str | None:
+        if task.finish.reason is not None or task.finish.words is not None:
+            return task.finish.reason or await self._scribe.read_words(task.finish.words)
+        if task.interrupt is None:
+            return None
+        return task.interrupt.reason or await self._scribe.read_words(task.interrupt.words)

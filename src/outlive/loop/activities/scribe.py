@@ -2,7 +2,18 @@
 
 from typing import Literal
 
-from outlive.base import ConversationId, CrashPoint, PrincipalId, StepId, TurnId, derive, reach, to_text
+from outlive.base import (
+    BrokenError,
+    ConversationId,
+    CrashPoint,
+    NotFoundError,
+    PrincipalId,
+    StepId,
+    TurnId,
+    derive,
+    reach,
+    to_text,
+)
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, NewEvent, StepStarted, TurnRecovered
 from outlive.conversation.log import Append, Writer
@@ -50,6 +61,19 @@ class Scribe:
             )
         )
         await self.views.take(view, appended.events)
+
+    async def put_words(self, text: str) -> str:
+        """What somebody else said, where it can be read again: only its name passes through Temporal."""
+        return await self.conversations.blobs.put(text.encode("utf-8", "replace"))
+
+    async def read_words(self, name: str | None) -> str | None:
+        """What was put there. None if it is gone: a turn ends without it."""
+        if name is None:
+            return None
+        try:
+            return (await self.conversations.blobs.get(name)).decode("utf-8", "replace")
+        except (NotFoundError, BrokenError):
+            return None
 
     async def start(
         self, view: View, turn: OpenTurn, step: StepId, kind: Literal["model", "tool"], name: str, *more: EventData

@@ -18,6 +18,7 @@ from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError, RPCStatusCode
 
 from outlive.base import ConversationId, DeadlineError, TurnId, UnavailableError
+from outlive.conversation.blobs import Blobs
 from outlive.loop.queues import LOOP
 from outlive.loop.tasks import INTERRUPT, SUBMIT, TURN, Interrupt, TurnTask
 
@@ -32,15 +33,19 @@ Connected = Callable[[], Awaitable[Client]]
 
 
 class TemporalLoop:
-    def __init__(self, connected: Connected) -> None:
+    def __init__(self, connected: Connected, blobs: Blobs) -> None:
         self._connected = connected
+        self._blobs = blobs
 
     async def submit(self, conversation: ConversationId) -> None:
         with _bounded(SUBMIT_WITHIN_S):
             await self._update(TurnTask(conversation=conversation), SUBMIT, SUBMIT_WITHIN_S)
 
-    async def interrupt(self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None) -> None:
-        interrupt = Interrupt(turn=turn, by=by, reason=reason)
+    async def interrupt(
+        self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None, seen: int | None = None
+    ) -> None:
+        words = None if reason is None else await self._blobs.put(reason.encode("utf-8", "replace"))
+        interrupt = Interrupt(turn=turn, by=by, words=words, seen=seen)
         with _bounded(INTERRUPT_WITHIN_S):
             await self._update(
                 TurnTask(conversation=conversation), INTERRUPT, INTERRUPT_WITHIN_S, interrupt, is_awaited=True
