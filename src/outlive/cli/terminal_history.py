@@ -1,6 +1,7 @@
 """What happened in a terminal, for people and for files: accounts, output, recordings."""
 
 import sys
+from signal import Signals
 from typing import Any
 
 from outlive.base import InvalidError
@@ -18,12 +19,27 @@ def account_text(told: dict[str, Any]) -> str:
     events += [
         clean_line(f"{each.get('at')}  {each.get('name')} typed: {each.get('text')}") for each in _dicts(told, "typed")
     ]
+    events += [
+        clean_line(f"{each.get('at')}  {each.get('name')} sent {_signal(each.get('signal'))}")
+        for each in _dicts(told, "signals")
+    ]
+    events += [
+        clean_line(f"{each.get('at')}  typed before byte {each.get('to')} and not read: given up")
+        for each in _dicts(told, "given_up")
+    ]
     # Every line begins with its time, in one format: sorted, they are in the order in which it happened.
     lines = [f"from {clean_line(told.get('from'))} to {clean_line(told.get('to'))}", *sorted(events)]
     for each in _dicts(told, "commands"):
         code = each.get("exit_code")
         lines.append(clean_line(f"command ({'runs' if code is None else f'exit {code}'}): {each.get('command_line')}"))
     return "\n".join([*lines, "", clean(str(told.get("text") or ""))])
+
+
+def _signal(number: object) -> str:
+    try:
+        return Signals(number).name if isinstance(number, int) else "a signal"
+    except ValueError:
+        return f"signal {number}"
 
 
 def _dicts(told: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -264,6 +264,7 @@ class LocalTerminal:
                     self._say(Channel.STATUS, frames.status_size(act.cols, act.rows))
             case Signal():
                 lease.check_may_type(self.record.lease, operator)
+                self._records.append(journal.signal_sent(now, offset, _actor(operator), act.number))
                 os.killpg(os.tcgetpgrp(self._master), act.number)
             case Close():
                 lease.check_may_close(self.record, operator)

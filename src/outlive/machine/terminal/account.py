@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from outlive.base import EffectId, PrincipalId
 from outlive.governance.identity import PrincipalKind
-from outlive.machine.terminal.journal import Actor, Input, Leased, Mark, Output, Record
+from outlive.machine.terminal.journal import Actor, Input, Leased, Mark, Output, Record, Resize
 from outlive.machine.terminal.marks import Commands, Marks
 from outlive.machine.terminal.plain import plain_text
 from outlive.machine.terminal.status import Holding
@@ -37,6 +37,7 @@ class Typed(_Told):
     at: datetime
     offset: int  # of the output, when it was typed
     text: str  # control characters as people write them: ^C
+    input_offset: int = 0  # of its first byte, among all that was typed
     effect_id: EffectId | None = None
 
 
@@ -46,6 +47,33 @@ class LeaseEvent(_Told):
     lease: Holding | None
     by: PrincipalId | None
     how: str
+
+
+class SignalTold(_Told):
+    operator: PrincipalId
+    name: str
+    kind: PrincipalKind
+    at: datetime
+    offset: int
+    signal: int
+
+
+class SizeTold(_Told):
+    at: datetime
+    offset: int
+    cols: int
+    rows: int
+    operator: PrincipalId | None  # None: nobody's window, it was opened so
+
+
+class GivenUp(_Told):
+    """Of what was typed, these bytes did not get to the program: somebody has taken the terminal before it read them,
+    or it did not read at all."""
+
+    at: datetime
+    offset: int
+    start: int | None = Field(alias="from")  # None: not known
+    to: int
 
 
 class CommandTold(_Told):
@@ -73,6 +101,9 @@ class Account(_Told):
     leases: tuple[LeaseEvent, ...]
     commands: tuple[CommandTold, ...]
     missing: tuple[Missing, ...] = ()
+    signals: tuple[SignalTold, ...] = ()
+    given_up: tuple[GivenUp, ...] = ()
+    sizes: tuple[SizeTold, ...] = ()
 
 
 class Accounting:
@@ -87,6 +118,9 @@ class Accounting:
         self._typed_at: datetime | None = None
         self._leases: deque[LeaseEvent] = deque(maxlen=PARTS_LIMIT)
         self._missing: deque[Missing] = deque(maxlen=PARTS_LIMIT)
+        self._signals: deque[SignalTold] = deque(maxlen=PARTS_LIMIT)
+        self._given_up: deque[GivenUp] = deque(maxlen=PARTS_LIMIT)
+        self._sizes: deque[SizeTold] = deque(maxlen=PARTS_LIMIT)
         self._marks = Marks()
         self._commands = Commands()
         self._is_cut = False
@@ -109,6 +143,28 @@ class Accounting:
                 start = record.value.get("from") if isinstance(record.value, dict) else None
                 start = start if isinstance(start, int) else record.offset
                 self._missing.append(Missing(kind=kind, start=start, to=record.offset))
+            case Resize():
+                self._resize(record)
+            case Mark(kind="signal" | "given_up"):
+                self._done(record)
+            case _:
+                pass
+
+    def _resize(self, record: Resize) -> None:
+        last = self._sizes[-1] if self._sizes else None
+        if last is None or (last.cols, last.rows) != (record.cols, record.rows):
+            by = record.operator.id if record.operator else None
+            size = SizeTold(at=record.at, offset=record.offset, cols=record.cols, rows=record.rows, operator=by)
+            self._sizes.append(size)
+
+    def _done(self, mark: Mark) -> None:
+        place = {"at": mark.at, "offset": mark.offset}
+        match mark.value:
+            case {"number": int(number), "operator": {"id": who, "name": name, "kind": kind}}:
+                told = {"operator": who, "name": name, "kind": kind, "signal": number}
+                self._signals.append(SignalTold.model_validate(place | told))
+            case {"from": start, "to": int(to)}:
+                self._given_up.append(GivenUp.model_validate(place | {"start": start, "to": to}))
             case _:
                 pass
 
@@ -122,6 +178,9 @@ class Accounting:
             leases=tuple(self._leases),
             commands=tuple(CommandTold.model_validate(run._asdict()) for run in self._commands.runs),
             missing=tuple(self._missing),
+            signals=tuple(self._signals),
+            given_up=tuple(self._given_up),
+            sizes=tuple(self._sizes),
         )
 
     def _newest(self) -> bytes:
@@ -155,6 +214,7 @@ class Accounting:
                 at=record.at,
                 offset=record.offset,
                 text=text,
+                input_offset=record.input_offset,
                 effect_id=record.effect_id,
             )
             self._typed.append(typed)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import orjson
+from pydantic import JsonValue
 
 from outlive.machine.terminal.journal import Actor, Input, Leased, Mark, Output, Record, Resize, Snapshot
 
@@ -127,6 +128,10 @@ class Asciicast:
             )
         elif record.kind in ("lost", "closed"):
             yield self._event(record.at, "m", f"terminal {record.kind}")
+        elif record.kind == "signal":
+            yield self._event(record.at, "m", f"signal: {value.get('number')} by {_sender(value)}")
+        elif record.kind == "given_up":
+            yield self._event(record.at, "m", f"given up: what was typed before byte {value.get('to')} and not read")
 
     def _cut_off(self) -> Iterator[bytes]:
         text = self._text.decode(b"", final=True)
@@ -145,6 +150,12 @@ def _status_of(mark: Mark) -> int:
 
 def _named(name: str, kind: str) -> str:
     return f"{name} ({kind})"
+
+
+def _sender(value: dict[str, JsonValue]) -> str:
+    operator = value.get("operator")
+    who = operator if isinstance(operator, dict) else {}
+    return _named(str(who.get("name")), str(who.get("kind")))
 
 
 def _sane(text: str) -> str:

@@ -22,11 +22,12 @@ from outlive.base import BrokenError, EffectId, InvalidError, PrincipalId, Termi
 from outlive.governance.identity import PrincipalKind
 from outlive.machine.terminal.status import Lease
 
-VERSION = 1
+VERSION = 2  # 1: without signals, what was given up, and leases that a `run` took
+_READABLE = (1, 2)
 MAGIC = b"OLtermjl"
 RECORD_LIMIT = 4 * 1024 * 1024  # bytes of one record, framing not counted
-MarkName = Literal["born", "exit", "seam", "gap", "title", "lost", "closed"]
-LeaseChange = Literal["attach", "take", "grant", "input", "yield", "expiry", "end"]
+MarkName = Literal["born", "exit", "seam", "gap", "title", "lost", "closed", "signal", "given_up"]
+LeaseChange = Literal["attach", "take", "grant", "input", "run", "yield", "expiry", "end"]
 
 
 class Actor(NamedTuple):
@@ -83,8 +84,10 @@ class Leased:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Something that happened to the terminal. `value` is small and plain, its shape belongs to `kind`:
-    exit {"exit", "signal"}, seam {"from", "at", "generation"}, gap {"from", "to"}, title a text. After a seam and a gap
-    output goes on at their `offset`; after a seam input goes on wherever the machine was rolled back to."""
+    exit {"exit", "signal"}, seam {"from", "at", "generation"}, gap {"from", "to"}, title a text, signal {"number",
+    "operator": {"id", "name", "kind"}}, given_up {"from", "to"}: bytes of the input, from null if not known. After a
+    seam and a gap output goes on at their `offset`; after a seam input goes on wherever the machine was rolled back
+    to."""
 
     at: datetime
     offset: int
@@ -198,6 +201,15 @@ def _actor(actor: Actor | None) -> dict[str, str] | None:
     return None if actor is None else {"id": actor.id, "name": actor.name, "kind": actor.kind}
 
 
+def signal_sent(at: datetime, offset: int, operator: Actor, number: int) -> Mark:
+    return Mark(at, offset, "signal", {"number": number, "operator": {**operator._asdict()}})
+
+
+def given_up(at: datetime, offset: int, start: int | None, to: int) -> Mark:
+    """Of what was typed, these bytes did not get to the program."""
+    return Mark(at, offset, "given_up", {"from": start, "to": to})
+
+
 def _described(facts: dict[str, object]) -> bytes:
     text = orjson.dumps(facts)
     if len(text) > 0xFFFF:
@@ -212,7 +224,7 @@ def read_header(content: bytes) -> tuple[Header, int]:
         magic, version, length, checksum = _START.unpack_from(content)
     except struct.error as error:
         raise damaged("it has no header") from error
-    if magic != MAGIC or version != VERSION:
+    if magic != MAGIC or version not in _READABLE:
         raise damaged("it is something else, or of a newer version")
     body = content[_START.size : _START.size + length]
     if length > _HEADER_LIMIT or len(body) != length or crc32(body) != checksum:

@@ -27,10 +27,12 @@ def decide_attach(
     return _given(operator, "attach", now, offset)
 
 
-def decide_input(lease: Lease | None, operator: Operator, *, now: datetime, offset: int) -> Lease:
+def decide_input(
+    lease: Lease | None, operator: Operator, *, now: datetime, offset: int, how: Literal["input", "run"] = "input"
+) -> Lease:
     """Typing takes a free lease. `terminal.leased` (conflict) if another holds it."""
     check_may_type(lease, operator)
-    return lease or _given(operator, "input", now, offset)
+    return lease or _given(operator, how, now, offset)
 
 
 def decide_take(lease: Lease | None, operator: Operator, *, now: datetime, offset: int) -> Lease:

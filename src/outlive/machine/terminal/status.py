@@ -18,7 +18,7 @@ SEAM_LIMIT = 64  # kept in a record: the newest
 
 Cells = Annotated[int, Field(ge=1, le=SIZE_LIMIT)]  # columns or rows
 TerminalState = Literal["open", "exited", "closed", "lost"]
-LeaseHow = Literal["attach", "take", "grant", "input"]
+LeaseHow = Literal["attach", "take", "grant", "input", "run"]
 
 
 class Operator(BaseModel):

@@ -96,6 +96,9 @@ async def test_what_is_printed_is_told_as_it_comes(tmp_path: Path) -> None:
                 else:
                     assert piece.stdout == "first\nsecond\n"
         assert told.startswith(b"first\r\nsecond\r\n")
+        held = node.terminals._hosts[at.terminal].terminal.lease
+        assert held is not None
+        assert held.how == "run"
 
 
 async def test_a_command_that_does_not_end_in_time_is_stopped_and_the_shell_goes_on(tmp_path: Path) -> None:

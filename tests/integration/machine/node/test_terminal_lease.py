@@ -8,15 +8,14 @@ import anyio
 import pytest
 
 from eventually import eventually
-from integration.machine.node.watching import ANN, BOT, Watcher, act, open_terminal, operator, type_in
+from integration.machine.node.watching import ANN, BOT, Watcher, act, journal_of, open_terminal, operator, type_in
 from machine_rooms import open_machine_room
 from outlive.base import ConflictError, DeniedError, TerminalId
 from outlive.machine.node.node import Node
 from outlive.machine.node.terminals.keyboard import TYPE_WITHIN_S
-from outlive.machine.node.terminals.spool import spool_folder
 from outlive.machine.status import Machine
 from outlive.machine.terminal.door import Grant, Take, Yield
-from outlive.machine.terminal.journal import Input, Leased, read_all
+from outlive.machine.terminal.journal import Input, Leased, Mark
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +105,11 @@ async def test_what_an_agent_typed_and_the_program_has_not_read_is_given_up_when
         before, _, after = bytes(agent.seen).partition(b"person")
         assert before.count(b"A") <= LINE, "only what was in the line already"
         assert b"A" not in after
+        journal = journal_of(node, terminal)
+        end = max(each.input_end for each in journal if isinstance(each, Input) and each.operator.id == BOT.id)
+        told = [each.value for each in journal if isinstance(each, Mark) and each.kind == "given_up"]
+        start = None if when == "paused" else before.count(b"A")
+        assert {"from": start, "to": end} in told
 
 
 async def test_who_leaves_while_the_program_does_not_read_leaves_a_terminal_that_can_be_typed_into(
@@ -175,10 +179,7 @@ async def test_a_lease_survives_the_node_and_is_freed_when_its_holder_stays_away
             assert (await room.records.terminals.get(terminal)).lease is None
             assert b"no" not in watcher.seen
             host = node.terminals._hosts[terminal]
-            spool = host.recorder.spool
-            folder = spool_folder(node.parts.path, terminal)
-            assert folder.is_dir()
-            journal = [each for n in spool.numbers() for each in read_all(spool.content(n) or b"").records]
+            journal = journal_of(node, terminal)
             changes = [(each.how, each.by.name if each.by else None) for each in journal if isinstance(each, Leased)]
             assert changes == [("take", "ann"), ("grant", "ann"), ("expiry", None)]
             typed = [(each.operator.name, each.data) for each in journal if isinstance(each, Input)]

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from eventually import eventually
-from integration.machine.node.watching import ANN, BOT, SHELL, Watcher, act, open_terminal, recorded
+from integration.machine.node.watching import ANN, BOT, SHELL, Watcher, act, journal_of, open_terminal, recorded
 from machine_rooms import open_machine_room
 from outlive.base import ConflictError, DeniedError, NotFoundError, OutliveError, new_machine_id, new_terminal_id
 from outlive.machine.node.terminal_door import NodeTerminalDoor
 from outlive.machine.terminal.door import Close, OpenTerminal, Signal
+from outlive.machine.terminal.journal import Mark
 
 pytestmark = pytest.mark.anyio
 
@@ -195,6 +196,8 @@ async def test_a_terminal_is_opened_once_resized_by_who_holds_it_and_closed_for_
                 await act(node, machine, terminal, BOT, Signal(number=2))
             with pytest.raises(DeniedError):
                 await act(node, machine, terminal, BOT, Close())
+            [sent] = [each for each in journal_of(node, terminal) if isinstance(each, Mark) and each.kind == "signal"]
+            assert sent.value == {"number": 2, "operator": {"id": ANN.id, "name": "ann", "kind": "person"}}
             view = await door.view(machine.id, machine.generation, terminal)
             assert {present.name for present in view.operators} == {"ann", "bot"}
             await act(node, machine, terminal, ANN, Close())

@@ -16,6 +16,7 @@ from outlive.machine.node.terminal_door import NodeTerminalDoor
 from outlive.machine.status import Machine
 from outlive.machine.terminal.door import Act, AttachTerminal, FrameStream, Input, Mode, OpenTerminal, TerminalView
 from outlive.machine.terminal.frames import Channel
+from outlive.machine.terminal.journal import Record, read_all
 from outlive.machine.terminal.recording import Piece
 from outlive.machine.terminal.status import Operator
 
@@ -127,6 +128,12 @@ async def act(node: Node, machine: Machine, terminal: TerminalId, who: Operator,
 
 async def type_in(node: Node, machine: Machine, terminal: TerminalId, who: Operator, text: str) -> TerminalView:
     return await act(node, machine, terminal, who, Input(data=text.encode()))
+
+
+def journal_of(node: Node, terminal: TerminalId) -> list[Record]:
+    """All that its host has on its disk."""
+    spool = node.terminals._hosts[terminal].recorder.spool
+    return [each for n in spool.numbers() for each in read_all(spool.content(n) or b"").records]
 
 
 async def recorded(room: MachineRoom, node: Node, terminal: TerminalId, start: int = 0) -> bytes:

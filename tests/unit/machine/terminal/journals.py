@@ -3,7 +3,18 @@
 from datetime import UTC, datetime, timedelta
 
 from outlive.base import PrincipalId
-from outlive.machine.terminal.journal import Actor, Input, Leased, Mark, Output, Record, Resize, Snapshot
+from outlive.machine.terminal.journal import (
+    Actor,
+    Input,
+    Leased,
+    Mark,
+    Output,
+    Record,
+    Resize,
+    Snapshot,
+    given_up,
+    signal_sent,
+)
 from outlive.machine.terminal.status import Lease
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
@@ -38,6 +49,18 @@ def seam(start: int, to: int, at: float = 0, generation: int = 2) -> Mark:
     return Mark(after(at), to, "seam", {"from": start, "at": to, "generation": generation})
 
 
+SINCE_2: tuple[Record, ...] = (
+    signal_sent(after(7), 1010, BOT, 15),
+    given_up(after(8), 1010, 4, 9),
+    given_up(after(8), 1010, None, 9),
+    Leased(
+        after(9),
+        1010,
+        Lease(operator=BOT.id, name=BOT.name, kind=BOT.kind, since=after(9), how="run", offset=1010),
+        BOT,
+        "run",
+    ),
+)
 ONE_OF_EACH: tuple[Record, ...] = (
     Resize(AT, 0, 80, 24),
     Mark(AT, 0, "born"),

@@ -4,8 +4,8 @@ import pytest
 
 from outlive.base import EffectId
 from outlive.machine.terminal.account import PARTS_LIMIT, TEXT_LIMIT, TYPED_LIMIT, Account, Accounting
-from outlive.machine.terminal.journal import Input, Record
-from unit.machine.terminal.journals import ADA, AT, BOT, after, gap, held_by, printed, seam, typed
+from outlive.machine.terminal.journal import Input, Record, Resize
+from unit.machine.terminal.journals import ADA, AT, BOT, SINCE_2, after, gap, held_by, printed, seam, typed
 
 
 def account_of(*records: Record, start: int = 0) -> Account:
@@ -98,3 +98,21 @@ def test_what_was_typed_is_bounded_in_number_and_in_length() -> None:
 def test_changes_of_the_lease_are_bounded() -> None:
     account = account_of(*(held_by(ADA, n) for n in range(PARTS_LIMIT + 1)))
     assert (len(account.leases), account.is_cut, account.leases[-1].offset) == (PARTS_LIMIT, True, PARTS_LIMIT)
+
+
+def test_signals_are_told_with_who_sent_them_and_what_was_typed_in_vain_too() -> None:
+    told = account_of(typed(0, 4, b"abcde"), *SINCE_2[:3]).model_dump(by_alias=True)
+    [signal] = told["signals"]
+    assert (signal["operator"], signal["name"], signal["signal"], signal["offset"]) == (BOT.id, "bot", 15, 1010)
+    assert [(each["from"], each["to"]) for each in told["given_up"]] == [(4, 9), (None, 9)]
+    assert told["typed"][0]["input_offset"] == 4
+
+
+def test_sizes_are_told_when_they_change_and_whose_window_it_was() -> None:
+    account = account_of(
+        Resize(AT, 0, 80, 24), Resize(AT, 5, 80, 24), Resize(after(1), 9, 132, 43, ADA), Resize(after(2), 9, 132, 43)
+    )
+    assert [(one.offset, one.cols, one.rows, one.operator) for one in account.sizes] == [
+        (0, 80, 24, None),
+        (9, 132, 43, ADA.id),
+    ]

@@ -12,7 +12,7 @@ from outlive.base import PrincipalId
 from outlive.machine.terminal.asciicast import Asciicast
 from outlive.machine.terminal.journal import Actor, Mark, Output, Record, Resize, Snapshot
 from unit.machine.terminal.asciicasts import Cast, read_cast
-from unit.machine.terminal.journals import ADA, AT, BOT, ONE_OF_EACH, after, gap, held_by, printed, seam, typed
+from unit.machine.terminal.journals import ADA, AT, BOT, ONE_OF_EACH, SINCE_2, after, gap, held_by, printed, seam, typed
 
 
 def cast_of(records: Iterable[Record], **options: object) -> Cast:
@@ -134,3 +134,10 @@ def test_a_snapshot_is_drawn_where_the_player_does_not_have_the_screen_and_only_
 
 def test_who_holds_the_lease_is_told() -> None:
     assert cast_of([held_by(BOT), held_by(None)]).of("m") == ["lease: bot (agent) (take)", "lease: free (yield)"]
+
+
+def test_a_signal_is_told_with_who_sent_it_and_what_was_typed_in_vain_too() -> None:
+    assert cast_of(SINCE_2[:2]).of("m") == [
+        "signal: 15 by bot (agent)",
+        "given up: what was typed before byte 9 and not read",
+    ]

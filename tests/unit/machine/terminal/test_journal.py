@@ -22,25 +22,27 @@ from outlive.machine.terminal.journal import (
     read_all,
     without_output,
 )
-from unit.machine.terminal.journals import AT, BOT, ONE_OF_EACH, gap, held_by, printed, seam, typed
+from unit.machine.terminal.journals import AT, BOT, ONE_OF_EACH, SINCE_2, gap, held_by, printed, seam, typed
 
 HEADER = Header(terminal=TerminalId("term_" + "c" * 32), n=3, offset=0, input_offset=0, generation=1, at=AT)
-WHOLE = encode_header(HEADER) + encode_many(ONE_OF_EACH)
+WHOLE = encode_header(HEADER) + encode_many((*ONE_OF_EACH, *SINCE_2))
 GOLDEN = Path(__file__).parents[3] / "golden" / "terminals" / "journal1.bin"
 
 
 def test_what_was_written_is_read_back() -> None:
-    assert read_all(WHOLE) == Journal(HEADER, list(ONE_OF_EACH), len(WHOLE))
+    assert read_all(WHOLE) == Journal(HEADER, [*ONE_OF_EACH, *SINCE_2], len(WHOLE))
 
 
 def test_a_journal_that_an_earlier_version_wrote_is_read_for_ever() -> None:
     assert read_all(GOLDEN.read_bytes()) == Journal(HEADER, list(ONE_OF_EACH), GOLDEN.stat().st_size)
+    second = GOLDEN.with_name("journal2.bin")
+    assert read_all(second.read_bytes()) == Journal(HEADER, [*ONE_OF_EACH, *SINCE_2], second.stat().st_size)
 
 
 def test_cut_at_any_byte_all_records_before_it_are_read_and_nothing_else() -> None:
     start = len(encode_header(HEADER))
     ends = [start]
-    for record in ONE_OF_EACH:
+    for record in (*ONE_OF_EACH, *SINCE_2):
         ends.append(ends[-1] + len(encode(record)))
     for length in range(start, len(WHOLE)):
         journal = read_all(WHOLE[:length])
@@ -63,8 +65,9 @@ def test_a_changed_byte_ends_the_journal_there_and_is_never_taken_for_something_
     except BrokenError:
         assert place < len(encode_header(HEADER))
         return
-    assert journal.records == list(ONE_OF_EACH[: len(journal.records)])
-    assert len(journal.records) < len(ONE_OF_EACH)
+    written = [*ONE_OF_EACH, *SINCE_2]
+    assert journal.records == written[: len(journal.records)]
+    assert len(journal.records) < len(written)
     assert journal.valid_length <= place
 
 
@@ -76,7 +79,7 @@ def test_any_bytes_after_a_record_are_at_most_cut_off(tail: bytes) -> None:
 
 def test_another_version_is_not_guessed_at() -> None:
     with pytest.raises(BrokenError, match="newer version"):
-        read_all(WHOLE[:9] + b"\x02" + WHOLE[10:])
+        read_all(WHOLE[:9] + b"\x03" + WHOLE[10:])
 
 
 def test_a_record_that_no_reader_would_take_is_not_written() -> None:

@@ -382,6 +382,7 @@ class TerminalHost:
         lease.check_may_type(self.terminal.lease, operator)
         async with self.resident.use() as guest:
             lease.check_may_type(self.terminal.lease, operator)  # still: it may have waited for a checkpoint
+            self.keyboard.note_signal(operator, number)
             await guest.terminals.signal(self.terminal.name, number)
 
     async def resize_by(self, observer: Observer, size: Size) -> None:

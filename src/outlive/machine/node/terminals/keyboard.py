@@ -10,7 +10,7 @@ Rule 3: when somebody takes the lease, what its holder has typed and the program
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -30,7 +30,7 @@ from outlive.machine.node.resident import Resident, is_guest_away
 from outlive.machine.node.terminals.recorder import Recorder
 from outlive.machine.terminal import lease as leases
 from outlive.machine.terminal.door import Mode
-from outlive.machine.terminal.journal import Actor, Input, LeaseChange, Leased
+from outlive.machine.terminal.journal import Actor, Input, LeaseChange, Leased, given_up, signal_sent
 from outlive.machine.terminal.recording import Recordings
 from outlive.machine.terminal.status import Lease, Operator, Terminal
 
@@ -95,15 +95,25 @@ class Keyboard:
                     at = self._journal(operator, data, effect, attached)
                 return await self._send(attached, data, at, operator)
 
-    async def _hold(self, operator: Operator) -> None:
+    async def _hold(self, operator: Operator, how: Literal["input", "run"] = "input") -> None:
         """Refuses whoever may not type; takes a lease that is free."""
         leases.check_may_type(self._terminal.lease, operator)
         if self._terminal.lease is None:
             now, offset = self._clock.now(), self._host.recorder.offset
             await self._change(
-                lambda found: leases.decide_input(found, operator, now=now, offset=offset), operator, "input"
+                lambda found: leases.decide_input(found, operator, now=now, offset=offset, how=how), operator, how
             )
         self.used_at = self._clock.monotonic()
+
+    async def hold_to_run(self, operator: Operator) -> None:
+        """For a command that is typed soon."""
+        async with self._lock:
+            await self._hold(operator, "run")
+
+    def note_signal(self, operator: Operator, number: int) -> None:
+        """It is about to be sent, in this one's name."""
+        recorder = self._host.recorder
+        recorder.note(signal_sent(self._clock.now(), recorder.offset, _actor(operator), number))
 
     def _journal(self, operator: Operator, data: bytes, effect: EffectId | None, attached: AttachedTerminal) -> int:
         recorder = self._host.recorder
@@ -207,9 +217,16 @@ class Keyboard:
     async def _give_up(self, attached: AttachedTerminal, upto: int | None) -> None:
         """What was typed before `upto` and not read. It is counted here at once: until the guest has said so too, the
         two counts may be apart."""
+        was_unheard = self._unheard.is_set()
         self._unheard.set()
-        await attached.drop_input(upto)
+        said = await attached.drop_input(upto)
         self._unheard = anyio.Event()
+        if was_unheard or said.at < said.input:
+            self._note_given_up(None if was_unheard else said.at, said.input)
+
+    def _note_given_up(self, start: int | None, to: int) -> None:
+        recorder = self._host.recorder
+        recorder.note(given_up(self._clock.now(), recorder.offset, start, to))
 
     def leave(self, attached: AttachedTerminal) -> None:
         if self._attached is attached:
@@ -303,6 +320,7 @@ class Keyboard:
             return
         if is_halted:
             attached.tell_drop(self._typed_to)
+            self._note_given_up(None, attached.input_end)
         else:
             await self._give_up(attached, self._typed_to)
             self._must_drop = False

@@ -92,8 +92,7 @@ class ShellDesk:
         leases.check_may_type(host.terminal.lease, operator)
         await host.resident.wake_up()
         self._check_idle(await self.look())
-        await host.keyboard.attach(operator, "type")
-        leases.check_may_type(host.terminal.lease, operator)
+        await host.keyboard.hold_to_run(operator)
         given_up: str | None = None  # the prompt whose line it was
         asked_at = -math.inf
         with anyio.move_on_after(PROMPT_WITHIN_S):

@@ -279,6 +279,7 @@ class ShellRuns:
             facts = {each.terminal: each for each in await guest.terminals.list()}.get(host.terminal.name)
             leases.check_may_type(host.terminal.lease, run.request.operator)
             if facts is not None and facts.foreground is not None:
+                host.keyboard.note_signal(run.request.operator, signal.SIGKILL)
                 await guest.terminals.signal(host.terminal.name, signal.SIGKILL)
 
     # ── its end ──
