@@ -6,6 +6,7 @@ Rule 2: text of a dead attempt is never left standing as if it had been said. A 
         cannot and is told (`Terminal` and `Pipe` in `following.py`).
 """
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from outlive.client.wire import ConversationFacts, Event
 Json = Mapping[str, Any]
 
 _INDENT = "    "
+_LEFT_OUT = re.compile(r"\n\[\.\.\. [\d,]+ bytes are left out here \.\.\.\]\n")  # as tools say it
 _TITLE_WIDTH = 60
 
 
@@ -215,11 +217,20 @@ def _not_written(item: Json, written: str) -> list[str] | None:
         return _answer({**item, "text": ""}).splitlines() if written.rstrip("\n") == _body(item, "text") != "" else None
     lines = _body(item, "output").split("\n")
     said = len(lines)
-    while said and lines[said - 1].startswith("["):  # what the tool says about the output, at its end
+    while said and not _is_written("\n".join(lines[:said]).rstrip("\n"), written):
+        if not lines[said - 1].startswith("["):  # what the tool says about the output is at its end
+            return None
         said -= 1
-    streamed = "\n".join(lines[:said]).rstrip("\n")
-    # A shell's prompt may come after it.
-    return lines[said:] if streamed and f"{written}\n".startswith(f"{streamed}\n") else None
+    return lines[said:] if said else None
+
+
+def _is_written(output: str, written: str) -> bool:
+    """Whether live text holds all of an output: whole, or both sides of what was left out of it. A shell's prompt may
+    come after it."""
+    head, *rest = _LEFT_OUT.split(output, maxsplit=1)
+    if rest:
+        return written.startswith(head) and rest[0] in written[len(head) :]
+    return output != "" and f"{written}\n".startswith(f"{output}\n")
 
 
 # ── following on a terminal ──

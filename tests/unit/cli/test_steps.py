@@ -196,3 +196,25 @@ def test_a_pipe_is_not_told_twice_what_a_command_printed() -> None:
     assert text.startswith("[…] $ make, live\n    built\n")
     assert text.count("built") == 1
     assert text.endswith("    [exit code 1]\n[3] $ make: exit code 1\n")
+
+
+@pytest.mark.parametrize(
+    ("printed", "output"),
+    [
+        ("one\n[notice] two\n", "one\n[notice] two\n[exit code 1]"),
+        ("[notice] one\n", "[notice] one\n[exit code 1]"),
+        ("a\nb\nc\nd\n", "a\n\n[... 2 bytes are left out here ...]\nc\nd\n[exit code 1]"),
+        ("a\nb\n$ ", "a\nb\n[exit code 1]"),
+    ],
+)
+def test_whatever_a_failing_command_printed_a_pipe_is_told_once(printed: str, output: str) -> None:
+    follow = PipeFollow()
+    events = (
+        event("step.started", 1, kind="tool", name="shell"),
+        event("tool.requested", 2, call="c", name="shell", arguments={"command": "make"}, effect="e"),
+        event("tool.output", None, call="c", stream="stdout", text=printed),
+        event("tool.finished", 3, call="c", effect="e", outcome="finished", output=output, exit_code=1),
+    )
+    text = "".join(follow.show(each) for each in events)
+    told = "".join(f"    {line}\n" for line in printed.split("\n"))
+    assert text == f"[…] $ make, live\n{told}    [exit code 1]\n[3] $ make: exit code 1\n"
