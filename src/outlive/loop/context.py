@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from outlive.conversation.events import Event
-from outlive.loop.fitting import estimate_message, estimate_tokens, fit
+from outlive.loop.fitting import RESULT_BYTES, estimate_message, estimate_tokens, fit
 from outlive.loop.models.messages import AssistantMessage, Image, Message, Note
 from outlive.loop.spoken import units_of
 
@@ -21,7 +21,7 @@ class Bounds:
     """`tokens`: of the instructions and all messages together. `result_bytes`: of one tool's output."""
 
     tokens: int = 150_000
-    result_bytes: int = 32_768
+    result_bytes: int = RESULT_BYTES
 
 
 BOUNDS = Bounds()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from outlive.loop.models.messages import AssistantMessage, Message, Note, ToolResultMessage, UserMessage
 from outlive.loop.spoken import Answered, Unit
 
+RESULT_BYTES = 32_768  # of one tool's output, unless a setting says otherwise
 IMAGE_TOKENS = 1_600
 SMALLEST_BUDGET = 1_000  # tokens: below that there is nothing to choose
 _BYTES_PER_TOKEN = 4

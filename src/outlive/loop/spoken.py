@@ -78,8 +78,9 @@ def _told(data: dict[str, Any]) -> str:
             return f"This call was rejected and not run.\n{output}".rstrip()
         case _:
             said = [output] if output.strip() else []
-            if exit_code:
-                said.append(f"[exit code {exit_code}]")
+            note = f"exit code {exit_code}]"
+            if exit_code and not output.rstrip().endswith(note):  # a tool may have said so itself
+                said.append(f"[{note}")
             return "\n".join(said) or "(no output)"
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ async def open_loop_parts(
     demo = partial(DemoModel, given.demo_pace_s)
     patience = Patience(first_byte_s=max(Patience().first_byte_s, given.stall_s), silence_s=given.stall_s)
     models = ModelRegistry({"demo": demo}, patience=patience)
+    tools = replace(tools, result_bytes=given.result_bytes)
     saver = Saver(tools)
 
     async def connected() -> Client:

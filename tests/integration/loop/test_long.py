@@ -85,3 +85,24 @@ async def test_a_conversation_of_209_000_tokens_and_100_model_calls_ends_with_a_
     assert size.tool_bytes >= (CALLS - 2) * OUTPUT
     assert 0 < size.events < SUGGESTED_EVENTS / 2
     assert 0 < size.bytes < SUGGESTED_BYTES / 4
+
+
+async def test_the_setting_alone_bounds_what_is_told_of_a_result_and_it_is_cut_once(
+    temporal: str, provider: PretendProvider, tmp_path: Path
+) -> None:
+    async with (
+        open_machine_room(tmp_path) as room,
+        room.node() as node,
+        stage_at(tmp_path / "home", temporal, partial(machines_of, room, node), result_bytes=2_000) as stage,
+    ):
+        conversation = await stage.converse(environment="host")
+        command = json.dumps({"command": "seq 1 10000; (exit 3)"})
+        turn = await stage.send(conversation, f"[[tool shell {command}]] [[quote 9000]]")
+        events = await stage.ended(conversation, turn)
+    [finished] = data_of(events, "tool.finished")
+    output = finished["output"]
+    assert 1_500 < len(output.encode()) <= 2_000
+    assert output.count("left out") == 1
+    assert output.endswith("9999\n10000\n[exit code 3]")
+    told = data_of(events, "model.responded")[-1]["text"]  # what the model was told, said again
+    assert told.rstrip() == output.rstrip()

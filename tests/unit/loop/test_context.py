@@ -119,6 +119,7 @@ def test_a_call_id_that_comes_again_has_the_result_of_its_own_answer(log: Log, t
         ("finished", "", 0, False, "(no output)"),
         ("finished", "2 failed", 1, False, "2 failed\n[exit code 1]"),
         ("finished", "", 1, False, "[exit code 1]"),
+        ("finished", "2 failed\n[exit code 1]", 1, False, "2 failed\n[exit code 1]"),
         ("failed", "No such file", None, True, "No such file"),
         ("rejected", "by policy", None, True, "This call was rejected and not run.\nby policy"),
     ],

@@ -1,14 +1,17 @@
 """What of an output a model is shown: bounded, head and tail, with a note of what was left out. Pure.
 
-Invariant: what `bounded` returns has at most `limit` bytes and a note, is valid text, and whatever is left out is said.
+Invariant: what `bounded` returns has at most `limit` bytes (of no less than `SMALLEST_LIMIT`), is valid text, and
+whatever is left out is said.
 """
 
 from typing import NamedTuple
 
 from outlive.machine.terminal.plain import plain_text
 
-OUTPUT_LIMIT = 32 * 1024  # bytes that a model is shown of one call
+SMALLEST_LIMIT = 128  # bytes: below that there is hardly room to say what is left out
 LIVE_LIMIT = 256 * 1024  # characters of one call that are shown live
+_NOTE_BYTES = 64  # of the note that says so, at most
+_ENDED = b"\x1b]133;D"  # how a shell marks the end of a command: what comes after it is its next prompt
 _LINE_LIMIT = 4 * 1024  # bytes that wait for the end of their line
 
 
@@ -17,12 +20,12 @@ class Bounded(NamedTuple):
     is_whole: bool
 
 
-def bounded(text: str, limit: int = OUTPUT_LIMIT) -> Bounded:
+def bounded(text: str, limit: int) -> Bounded:
     """The head and the tail of it, cut at line ends where there are some near."""
     data = text.encode("utf-8", "replace")
     if len(data) <= limit:
         return Bounded(data.decode(), is_whole=True)
-    half = limit // 2
+    half = max(limit - _NOTE_BYTES, limit // 2) // 2
     head, tail = data[:half], data[-half:]
     if (end := head.rfind(b"\n", half // 2)) >= 0:
         head = head[: end + 1]
@@ -44,7 +47,8 @@ def _text(data: bytes, cut: str) -> str:
 
 
 class LivePieces:
-    """Pieces of one stream, told again from offset 0 after a break, as plain text line by line, each once."""
+    """Pieces of one stream, told again from offset 0 after a break, as plain text line by line, each once. Nothing
+    behind the end of the command that a shell has marked is shown."""
 
     def __init__(self, limit: int = LIVE_LIMIT) -> None:
         self._seen = 0  # bytes of the stream
@@ -57,13 +61,20 @@ class LivePieces:
             return ""
         self._seen = offset + len(data)
         waiting = self._waiting + new
-        cut = len(waiting) if len(waiting) > _LINE_LIMIT else waiting.rfind(b"\n") + 1
+        if len(waiting) > _LINE_LIMIT:
+            cut = len(waiting)
+        else:
+            ended = waiting.find(_ENDED)
+            cut = waiting.rfind(b"\n", 0, ended if ended >= 0 else None) + 1
         self._waiting = waiting[cut:]
         return self._show(waiting[:cut])
 
-    def end(self) -> str:
+    def end(self, length: int | None = None) -> str:
+        """What was held back. `length`: of all that the command printed, if that is known."""
         rest, self._waiting = self._waiting, b""
-        return self._show(rest)
+        if length is None:
+            return self._show(rest.partition(_ENDED)[0])
+        return self._show(rest[: max(0, length - (self._seen - len(rest)))])
 
     def _show(self, data: bytes) -> str:
         if not data or self._left <= 0:

@@ -17,6 +17,7 @@ from outlive.base import ConflictError, ConversationId, EffectId, StepId, TurnId
 from outlive.conversation.artifacts import Artifacts
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import ToolCall
+from outlive.loop.fitting import RESULT_BYTES
 from outlive.loop.tools.facts import Runs
 from outlive.machine.terminal.status import Operator
 
@@ -42,11 +43,13 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolParts:
-    """What tools are made of, in one process. Without `machines`, those that need one are rejected."""
+    """What tools are made of, in one process. Without `machines`, those that need one are rejected. `result_bytes`: of
+    one result, all that is said about it included; what is longer is cut, and kept whole in a blob."""
 
     conversations: Conversations
     artifacts: Artifacts
     machines: "ConversationMachines | None" = None
+    result_bytes: int = RESULT_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ LOST = (
 
 async def shown(context: ToolContext, text: str, note: str = "") -> tuple[str, str | None]:
     """As much of `text` as a model is shown, with `note` at its end; and the blob with all of it, if that is more."""
-    part = bounded(text)
+    end = f"\n[{note}]" if note and text and not text.endswith("\n") else f"[{note}]" if note else ""
+    part = bounded(text, context.parts.result_bytes - len(end.encode()))
     blob = None
     if not part.is_whole:
         blob = await context.parts.conversations.blobs.put(text.encode("utf-8", "replace"))
-    end = f"\n[{note}]" if note and part.text and not part.text.endswith("\n") else f"[{note}]" if note else ""
     return part.text + end, blob
 
 

@@ -63,6 +63,7 @@ class ShellTool(BuiltIn[ShellArguments]):
         machine = await context.machine()
         known = await machine.find(context.effect_id)
         live = Live(context)
+        effect: Effect | None = None
         try:
             if arguments.background:
                 return await self._start(machine, arguments, context)
@@ -75,7 +76,7 @@ class ShellTool(BuiltIn[ShellArguments]):
                 return _held(error)
             raise
         finally:
-            live.end()
+            live.end(effect)
         return await result_of(context, machine, effect, note)
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> None:
@@ -152,9 +153,13 @@ class Live:
         if text := self._streams[output.stream].take(output.offset, output.data):
             self._say(text, output.stream)
 
-    def end(self) -> None:
+    def end(self, effect: Effect | None) -> None:
+        """The rest of it. Where it was typed, its end is known, and the shell's next prompt comes after it."""
+        printed = None
+        if effect is not None and effect.output_start is not None and effect.output_end is not None:
+            printed = effect.output_end - effect.output_start
         for name, pieces in self._streams.items():
-            if text := pieces.end():
+            if text := pieces.end(printed):
                 self._say(text, name)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from integration.loop.tools.workshop import Workshop
 from outlive.base import ArtifactId, ConversationId, derive, new_effect_id
-from outlive.loop.tools.output import OUTPUT_LIMIT
+from outlive.loop.fitting import RESULT_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +95,7 @@ async def test_what_is_long_or_no_text_is_bounded_and_the_whole_is_kept(workshop
     await workshop.machine(of)
     await workshop.exec(of, "seq 1 20000 >long; printf '\\377\\376 x' >odd; printf 'a\\0b' >binary")
     long = await workshop.call(of, "read_file", path="long", limit=20_000)
-    assert len(long.output) < OUTPUT_LIMIT + 200
+    assert RESULT_BYTES - 2_000 < len(long.output.encode()) <= RESULT_BYTES
     assert long.output.startswith("1\n2\n")
     assert long.output.endswith("\n19999\n20000\n")
     assert "bytes are left out here" in long.output

@@ -8,8 +8,8 @@ import pytest
 from eventually import eventually
 from integration.loop.tools.workshop import AGENT, PERSON, Workshop
 from outlive.base import ConflictError, ConversationId, MachineId, TerminalId, new_effect_id
+from outlive.loop.fitting import RESULT_BYTES
 from outlive.loop.tools import ToolResult
-from outlive.loop.tools.output import OUTPUT_LIMIT
 from outlive.loop.tools.terminals import terminal_id
 from outlive.machine.terminal.door import Close, Input, RunInTerminal, Take, Yield
 
@@ -130,7 +130,7 @@ async def test_a_command_that_takes_too_long_is_stopped_and_said(workshop: Works
 async def test_long_output_is_shown_in_part_and_kept_whole(workshop: Workshop) -> None:
     of = await workshop.converse()
     long = await workshop.call(of, "shell", command="seq 1 100000")
-    assert len(long.output) < OUTPUT_LIMIT + 200
+    assert RESULT_BYTES - 2_000 < len(long.output.encode()) <= RESULT_BYTES
     assert long.output.startswith("1\n2\n")
     assert long.output.endswith("\n99999\n100000\n")
     assert long.blob is not None

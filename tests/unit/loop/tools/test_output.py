@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlive.loop.tools.output import LivePieces, bounded
+from outlive.loop.tools.output import SMALLEST_LIMIT, LivePieces, bounded
 
 
 @given(st.text(), st.integers(16, 64))
@@ -21,6 +21,11 @@ def test_what_is_shown_is_bounded_and_says_what_it_left_out(text: str, limit: in
     # Half a character at a cut is left out too, and not counted.
     counted = len(head.encode()) + len(tail.encode()) + int(count.replace(",", ""))
     assert 0 <= len(whole.encode()) - counted <= 6
+
+
+@given(st.text(min_size=SMALLEST_LIMIT // 2).map(lambda text: text * 4), st.integers(SMALLEST_LIMIT, 400))
+def test_the_bound_holds_with_all_that_is_said_about_a_cut(text: str, limit: int) -> None:
+    assert len(bounded(text, limit).text.encode()) <= limit
 
 
 def test_a_cut_is_at_a_line_end_where_one_is_near() -> None:
@@ -59,3 +64,25 @@ def test_live_output_ends_at_its_bound_and_says_so() -> None:
     assert live.take(0, b"12345678\n") == "12345678\n"
     assert live.take(9, b"abcdef\n") == "a\n[More follows; it is in the result.]\n"
     assert live.take(16, b"never\n") == ""
+
+
+PROMPT = b"\x1b]133;D;1;aid=1.2\x07\x1b]133;A\x07\r\nagent@machine\r\n$ "
+
+
+def test_live_output_ends_before_the_next_prompt_of_the_shell() -> None:
+    """Also where the prompt has several lines, and where nobody knows yet how long the output is."""
+    for length in (6, None):
+        live = LivePieces()
+        assert live.take(0, b"built\n" + PROMPT) == "built\n"
+        assert live.take(6 + len(PROMPT), b"more") == ""
+        assert live.end(length) == ""
+    live = LivePieces()
+    assert live.take(0, b"no end of line" + PROMPT) == ""
+    assert live.end(14) == "no end of line"
+
+
+def test_what_only_looks_like_the_end_of_a_command_is_shown_when_the_end_is_known() -> None:
+    live = LivePieces()
+    printed = b"one\n" + PROMPT + b"two\n"
+    assert live.take(0, printed) == "one\n"
+    assert "two" in live.end(len(printed))
