@@ -20,7 +20,7 @@ WHAT = (
     "two tool calls, one after the other. The model is a provider without delay, a process of its own that is asked "
     "over HTTP through the official SDK; the tool ends at once. Everything on the way is in the log, synced, before "
     f"the next begins: 13 appends. `{BARE}`: a workflow on the same Temporal server that is started in the same way "
-    "and asks the same of it (two local activities, five activities, one after the other), whose activities do "
+    "and asks the same of it (a local activity, then five activities, one after the other), whose activities do "
     "nothing, in a worker of its own with the same options; until its result is there."
 )
 

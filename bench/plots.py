@@ -17,10 +17,8 @@ from bench.report import figure, target_of
 # Okabe and Ito's palette.
 OUTLIVE, BARE, ACCENT, GREY = "#0072B2", "#E69F00", "#D55E00", "#7F7F7F"
 
-_ALL_UNITS = (
-    "machines",
-    "terminals",
-)  # sections whose numbers of every unit are drawn; of the others, those of the first
+# Sections whose numbers of every unit are drawn; of the others, those of the first.
+_ALL_UNITS = ("machines", "terminals", "loop")
 
 mpl.rcParams.update(
     {
@@ -38,7 +36,7 @@ mpl.rcParams.update(
 def _colour(name: str) -> str:
     if name.startswith("step:"):
         return GREY
-    return BARE if name.startswith(("bare", "unix socket", "sealed", "ttyd", "tmux")) else OUTLIVE
+    return BARE if name.startswith(("bare", "unix socket", "sealed", "ttyd", "tmux", "coupled")) else OUTLIVE
 
 
 def _bars(axes: Axes, readings: Sequence[Reading]) -> None:
