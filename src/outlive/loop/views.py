@@ -74,6 +74,11 @@ class Views:
         self._keep(view)
         return view
 
+    def recall(self, conversation: ConversationId) -> View | None:
+        """The view as it was when somebody last looked, if it is kept. For who appends next, and is refused if what
+        it knows is not so any more: it need not read first."""
+        return self._views.get(conversation)
+
     async def refresh(self, view: View) -> None:
         """Read what the view does not have yet."""
         is_all = False

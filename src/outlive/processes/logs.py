@@ -40,6 +40,8 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # What the server says of its own start and end is said by `api.py` already.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # One line for each call of a model: what it was is in the conversation's log.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -46,13 +46,13 @@ async def open_loop_parts(
 ) -> AsyncIterator[LoopParts]:
     given = settings.loop
     views = Views(parts.conversations, RUNS, Limits(steps=given.steps, at_once=given.tools_at_once))
-    scribe = Scribe(parts.conversations, views)
     bounds = ModelBounds(Bounds(given.context_tokens, given.result_bytes), given.answer_tokens)
     demo = partial(DemoModel, given.demo_pace_s)
     patience = Patience(first_byte_s=max(Patience().first_byte_s, given.stall_s), silence_s=given.stall_s)
     models = ModelRegistry({"demo": demo}, patience=patience)
     tools = replace(tools, result_bytes=given.result_bytes)
     saver = Saver(tools)
+    scribe = Scribe(parts.conversations, views, saver.note_end)
 
     async def connected() -> Client:
         return client
@@ -66,7 +66,7 @@ async def open_loop_parts(
     try:
         yield LoopParts(
             activities=(
-                *PlanActivities(scribe, parts.agents, saver.note_end).all,
+                *PlanActivities(scribe, parts.agents).all,
                 *ModelActivities(scribe, parts.agents, models, bounds).all,
                 *ToolActivities(scribe, parts.agents, tools).all,
             ),

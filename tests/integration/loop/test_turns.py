@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 
 from eventually import eventually
 from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, types
@@ -118,6 +119,15 @@ async def test_a_step_that_is_sealed_is_never_bought_again(stage: Stage, provide
 
 async def _not(claim: Awaitable[bool]) -> bool:
     return not await claim
+
+
+async def test_a_turn_ends_in_the_log_with_its_last_answer_and_not_when_its_workflow_does(stage: Stage) -> None:
+    conversation, _ = await stage.ask("[[tool nothing {}]] [[say Done.]]")
+    await eventually(lambda: _not(stage.loop.is_running(conversation)), WITHIN_S)
+    history = await stage.client.get_workflow_handle(conversation).fetch_history()
+    kinds = [event.event_type for event in history.events]
+    assert kinds.count(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED) == 3
+    assert kinds.count(EventType.EVENT_TYPE_MARKER_RECORDED) == 1, "the turn was begun, and nobody had to end it"
 
 
 async def test_only_references_pass_through_temporal(stage: Stage) -> None:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from temporalio import activity
 
 from outlive.base import CrashPoint, OutliveError, StepId, reach
-from outlive.conversation.events import ModelResponded, ToolCall, Usage
+from outlive.conversation.events import ModelResponded, ToolCall, TurnFinished, Usage
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import Progress, run_beating
 from outlive.loop.activities.pictures import fetch_pictures
-from outlive.loop.activities.scribe import Scribe
+from outlive.loop.activities.scribe import Scribe, actor_of
 from outlive.loop.binding import Agents, Persona
 from outlive.loop.context import BOUNDS, Bounds, build_context
 from outlive.loop.failures import to_failure
@@ -79,7 +79,7 @@ class ModelActivities:
         begun: list[_At] = []
 
         async def take() -> Plan:
-            view = await self._scribe.views.catch_up(task.conversation)
+            view = await self._scribe.look(task.conversation, lambda turn: _is_due(turn, task))
             turn = view.state.turn
             if turn is None or not _is_due(turn, task):
                 return self._scribe.views.decide(view)
@@ -104,6 +104,7 @@ class ModelActivities:
             reach(CrashPoint.MODEL_BEFORE_SEAL)
             await self._scribe.seal(view, writer, _sealed(answer, at.model))
             reach(CrashPoint.MODEL_AFTER_SEAL)
+            await self._end_with(view, turn)
         except OutliveError as error:
             await self._scribe.views.refresh(view)
             if _is_due(view.state.turn, task):
@@ -182,6 +183,14 @@ class ModelActivities:
             finish = Finish(outcome="failed", words=await self._scribe.put_words(error.message))
             return Plan(conversation=view.conversation, turn=turn.id, seq=view.seq, finish=finish)
         raise error
+
+    async def _end_with(self, view: View, turn: OpenTurn) -> None:
+        """If this was the last answer of the turn, end it right behind: whoever waits for it need not wait for the
+        workflow, which finds nothing left to do. If something came meanwhile, the next plan says what follows."""
+        plan = self._scribe.views.decide(view)
+        if plan.turn == turn.id and plan.finish is not None:
+            finished = TurnFinished(outcome=plan.finish.outcome, reason=plan.finish.reason)
+            await self._scribe.end(view, turn.id, actor_of(turn.bound), finished, expect=plan.seq)
 
     async def _seal_partial(self, at: _At) -> None:
         """What was said before somebody stopped it was said."""

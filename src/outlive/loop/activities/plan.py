@@ -7,22 +7,18 @@ from temporalio import activity
 
 from outlive.base import ConflictError, CrashPoint, OutliveError, TurnId, reach
 from outlive.conversation.events import EventData, TurnFinished, TurnInterrupted, TurnRecovered, TurnStarted
-from outlive.loop.activities.scribe import Scribe, actor_of
+from outlive.loop.activities.scribe import MOVED, Scribe, actor_of
 from outlive.loop.binding import Agents
 from outlive.loop.failures import as_failure
 from outlive.loop.plan import Begin, Finish, Plan
 from outlive.loop.tasks import END_TURN, PLAN, EndTask, LookTask
 from outlive.loop.views import View
 
-# Somebody wrote first: look again.
-_MOVED = frozenset({"append.moved", "append.key_reused", "turn.over"})
-
 
 class PlanActivities:
-    def __init__(self, scribe: Scribe, agents: Agents, on_end: Callable[[View], None] | None = None) -> None:
+    def __init__(self, scribe: Scribe, agents: Agents) -> None:
         self._scribe = scribe
         self._agents = agents
-        self._on_end = on_end
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
@@ -69,7 +65,7 @@ class PlanActivities:
         try:
             await self._scribe.say(view, turn, f"begin/{turn}", actor_of(bound), started)
         except ConflictError as error:
-            if error.code not in _MOVED:
+            if error.code not in MOVED:
                 raise
             await self._scribe.views.refresh(view)
         return self._scribe.views.decide(view)
@@ -81,17 +77,7 @@ class PlanActivities:
         news: list[EventData] = [TurnFinished(outcome=task.finish.outcome, reason=reason)]
         if task.interrupt is not None:
             news.insert(0, TurnInterrupted(reason=reason, seen=task.interrupt.seen))
-        reach(CrashPoint.TURN_BEFORE_END)
-        try:
-            await self._scribe.say(view, task.turn, f"end/{task.turn}", actor, *news, expect=task.expect)
-        except ConflictError as error:
-            if error.code not in _MOVED:
-                raise
-            await self._scribe.views.refresh(view)
-            return
-        reach(CrashPoint.TURN_AFTER_END)
-        if self._on_end is not None:
-            self._on_end(view)
+        await self._scribe.end(view, task.turn, actor, *news, expect=task.expect)
 
     async def _reason(self, task: EndTask) -> str | None:
         if task.finish.reason is not None or task.finish.words is not None:

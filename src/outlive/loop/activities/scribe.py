@@ -1,9 +1,13 @@
 """Writing into the log for the loop: what is appended is in the view at once, so that the next plan sees it."""
 
+from collections.abc import Callable
 from typing import Literal
+
+from temporalio import activity
 
 from outlive.base import (
     BrokenError,
+    ConflictError,
     ConversationId,
     CrashPoint,
     NotFoundError,
@@ -22,6 +26,8 @@ from outlive.loop.state import Binding, OpenTurn
 from outlive.loop.views import View, Views
 from outlive.machine.terminal.status import Operator
 
+# Somebody wrote first: look again.
+MOVED = frozenset({"append.moved", "append.key_reused", "turn.over"})
 _GONE = "The attempt before it ended without a word: its worker is gone, or was told to stop."
 
 
@@ -41,9 +47,20 @@ def operator_of(conversation: ConversationId, bound: Binding) -> Operator:
 
 
 class Scribe:
-    def __init__(self, conversations: Conversations, views: Views) -> None:
+    """`on_end` is told of every turn that ends here."""
+
+    def __init__(
+        self, conversations: Conversations, views: Views, on_end: Callable[[View], None] | None = None
+    ) -> None:
         self.conversations = conversations
         self.views = views
+        self._on_end = on_end
+
+    async def look(self, conversation: ConversationId, is_due: Callable[[OpenTurn | None], bool]) -> View:
+        """The conversation, for a step. When it is tried for the first time, and was due when we last looked, that is
+        enough: beginning it is refused if somebody else began it, sealed it or ended the turn."""
+        kept = self.views.recall(conversation) if activity.info().attempt == 1 else None
+        return kept if kept is not None and is_due(kept.state.turn) else await self.views.catch_up(conversation)
 
     async def say(
         self, view: View, turn: TurnId, key: str, actor: str, *news: EventData, expect: int | None = None
@@ -96,6 +113,21 @@ class Scribe:
     async def seal(self, view: View, writer: StepWriter, data: EventData) -> None:
         appended = await writer.seal(data)
         await self.views.take(view, appended.events)
+
+    async def end(self, view: View, turn: TurnId, actor: str, *news: EventData, expect: int | None = None) -> None:
+        """End the turn with `news`. Where somebody wrote first, and with `expect` that is anybody at all, it is not
+        ended here, and the view has what was written."""
+        reach(CrashPoint.TURN_BEFORE_END)
+        try:
+            await self.say(view, turn, f"end/{turn}", actor, *news, expect=expect)
+        except ConflictError as error:
+            if error.code not in MOVED:
+                raise
+            await self.views.refresh(view)
+            return
+        reach(CrashPoint.TURN_AFTER_END)
+        if self._on_end is not None:
+            self._on_end(view)
 
     async def say_retry(self, view: View, turn: OpenTurn, step: StepId, attempt: int, reason: str) -> None:
         """Say at once why `attempt` will be needed: it may be long until it begins."""

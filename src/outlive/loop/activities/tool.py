@@ -57,7 +57,9 @@ class ToolActivities:
         begun: list[_At] = []
 
         async def take() -> Plan:
-            view = await self._scribe.views.catch_up(task.conversation)
+            view = await self._scribe.look(
+                task.conversation, lambda turn: _due(turn, task.turn, task.tool.step) is not None
+            )
             turn = view.state.turn
             due = _due(turn, task.turn, task.tool.step)
             if turn is None or due is None:
