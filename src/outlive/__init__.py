@@ -3,9 +3,10 @@
 The client is imported when it is asked for, so that a server process does not carry it.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as `typing` has it, whose import the command would have to wait for
 if TYPE_CHECKING:
+    from typing import Any
+
     from outlive.client import AsyncClient, Client
 
     __version__: str
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient", "Client", "__version__"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in ("AsyncClient", "Client"):
         import outlive.client
 

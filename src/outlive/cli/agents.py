@@ -1,15 +1,13 @@
 """`outlive agents` and `outlive agent ...`: who answers, over the client."""
 
-import tomllib
 from collections.abc import Sequence
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlive.base import InvalidError
 from outlive.cli.asking import open_client, say, say_json, table
+from outlive.cli.definition_file import read_definition, told_by_field
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
@@ -65,8 +63,8 @@ def apply(
     Example:
       outlive agent apply reviewer.toml && outlive run "Review the last commit" --agent reviewer --repo .
     """
-    definition = _read(file)
-    with open_client() as client:
+    definition = read_definition(file, "agent")
+    with open_client() as client, told_by_field():
         made = client.agents.apply(definition)
     if json:
         say_json(made.to_json())
@@ -106,18 +104,3 @@ def show(
     ]
     lines = [f"{label:<13}{value}" for label, value in rows if value is not None]
     print("\n".join([*lines, "", clean(found.instructions)]), flush=True)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-        dumps(found)
-        return found
-    except OSError as error:
-        raise InvalidError("agent.unreadable", f"{str(file)!r} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InvalidError("agent.toml", f"{str(file)!r} is not UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidError("agent.toml", f"{str(file)!r} is not TOML: {error}.") from None
-    except TypeError:
-        raise InvalidError("agent.toml", f"{str(file)!r} holds a date or a time: no field is one.") from None

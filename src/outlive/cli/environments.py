@@ -1,16 +1,15 @@
 """`outlive environments` and `outlive environment ...`: what machines are made from, over the client."""
 
 import sys
-import tomllib
 from collections.abc import Sequence
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlive.base import ConflictError, InvalidError
+from outlive.base import ConflictError
 from outlive.cli.asking import open_client, say, say_json, table
+from outlive.cli.definition_file import read_definition, told_by_field
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
@@ -69,8 +68,8 @@ def build(
     Example:
       outlive environment build web.toml && outlive machine create --environment web
     """
-    definition = _read(file)
-    with open_client() as client:
+    definition = read_definition(file, "environment")
+    with open_client() as client, told_by_field():
         built = client.environments.build(definition, on_log=_show)
     if built.state == "failed":
         raise ConflictError("environment.failed", f"{built.name} could not be built: {built.reason}")
@@ -130,18 +129,3 @@ def _show(said: bytes) -> None:
     from outlive.cli.render import clean
 
     print(clean(said.decode(errors="replace")), end="", file=sys.stderr, flush=True)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-        dumps(found)
-        return found
-    except OSError as error:
-        raise InvalidError("environment.unreadable", f"{str(file)!r} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InvalidError("environment.toml", f"{str(file)!r} is not UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidError("environment.toml", f"{str(file)!r} is not TOML: {error}.") from None
-    except TypeError:
-        raise InvalidError("environment.toml", f"{str(file)!r} holds a date or a time: no field is one.") from None

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ from outlive.cli import (
     terminals,
     turns,
 )
-from outlive.cli.exit import BROKEN_PIPE, EXIT_CODES, INTERRUPTED
+from outlive.cli.exit import BROKEN_PIPE, EXIT_CODES, INTERRUPTED, WRONG_USE
 from outlive.cli.output import first_error, print_error
 
 _HELP = """The self-hosted runtime for cloud agents that outlive their machine, their client, their worker and their
@@ -78,6 +79,10 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     given = list(arguments) or ["--help"]
     options = given[: given.index("--")] if "--" in given else given
+    if "--json" in takewhile(lambda each: each.startswith("-"), given):
+        said = "--json goes after the command: outlive status --json. See --help."
+        print_error("invalid", "cli.usage", said, as_json=True)
+        return WRONG_USE
     return _guard(lambda: app(args=given, prog_name="outlive", standalone_mode=False), "--json" in options)
 
 
