@@ -1,4 +1,4 @@
-"""The first moments of the command: Ctrl-C ends it without a word, and a flag in the wrong place is told where it goes."""
+"""The first moments of the command: Ctrl-C ends it without a word, and a flag in the wrong place is shown its own."""
 
 import json
 import signal
