@@ -17,12 +17,9 @@ import pytest
 from eventually import eventually_sync
 
 ROOT = Path(__file__).parents[3]
-# Each bench of machines and terminals starts a stack of its own: two of them stand for all here, `make bench
+# Each bench of machines, terminals and turns starts a stack of its own: a few stand for all here, `make bench
 # ARGS=--quick` runs all.
-SECTIONS = [
-    *("appends", "appends-postgres", "catch-up", "fan-out", "latency", "storage", "idle"),
-    *("machines-exec", "terminals-echo"),
-]
+SECTIONS = ["appends", "catch-up", "latency", "terminals-echo"]
 
 
 class Run:
@@ -78,10 +75,10 @@ def sections_of(run: Run) -> dict[str, Any]:
     return {section["name"]: section for section in found["sections"]}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(620)
 def test_a_quick_bench_measures_everything_writes_it_down_and_leaves_nothing_behind(run: Run) -> None:
     bench = run.start("--quick", *(word for name in SECTIONS for word in ("--only", name)))
-    assert bench.wait(timeout=220) == 0, run.said()
+    assert bench.wait(timeout=600) == 0, run.said()
     sections = sections_of(run)
     assert list(sections) == SECTIONS
     for section in sections.values():

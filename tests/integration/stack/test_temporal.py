@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from eventually import eventually_sync
@@ -141,6 +142,7 @@ def test_a_taken_port_of_temporal_is_named_and_nothing_is_started(home: Home) ->
     assert sorted(path.name for path in (home.path / "run").iterdir()) == ["supervisor.lock"]
 
 
+@pytest.mark.timeout(300)
 def test_with_a_cluster_no_server_is_started_and_reading_goes_on_when_it_is_away(home: Home, tmp_path: Path) -> None:
     home.up()
     other = Home(tmp_path / "other", OUTLIVE_TEMPORAL__ADDRESS=_address(home))

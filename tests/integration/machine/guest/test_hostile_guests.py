@@ -311,7 +311,7 @@ async def test_bytes_one_by_one_take_no_more_room_than_bytes_at_once(door: Guest
         guest = await door.guest(10)
         async with guest.start(COMMAND) as running:
             tracemalloc.start()
-            with anyio.fail_after(20):
+            with anyio.fail_after(100):
                 while not running._streams["stderr"].is_at_end:
                     await anyio.lowlevel.checkpoint()
             held = tracemalloc.get_traced_memory()[0]
