@@ -22,7 +22,7 @@ from outlive.machine.terminal.frames import (
     status_seam,
 )
 from outlive.machine.terminal.journal import Output, Resize, Snapshot
-from outlive.machine.terminal.recording import Gap, Piece
+from outlive.machine.terminal.recording import Gap, LocalJournal, Piece
 from outlive.machine.terminal.screen import Screens
 from outlive.machine.terminal.status import Seam, Terminal
 
@@ -90,9 +90,11 @@ class Shown(NamedTuple):
     content: bytes
 
 
-async def screen_of(terminals: TerminalParts, terminal: Terminal, form: Literal["text", "vt"]) -> Shown:
+async def screen_of(
+    terminals: TerminalParts, terminal: Terminal, form: Literal["text", "vt"], local: LocalJournal | None = None
+) -> Shown:
     """The screen at the end of what was recorded: as text, or as what draws it."""
-    found = await terminals.recordings.read_screen(terminal, terminal.recorded_to)
+    found = await terminals.recordings.read_screen(terminal, terminal.recorded_to, local=local)
     # It may be megabytes that have to be shown again: not on the loop that carries everybody's keystrokes.
     return await anyio.to_thread.run_sync(_show, terminals.screens, terminal, found, form)
 

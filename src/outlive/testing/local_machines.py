@@ -94,6 +94,8 @@ class LocalMachines:
             case "checkpoint" | "hibernate":
                 await self._save(record, is_last=step == "hibernate")
             case "remove":
+                if self.terminals is not None:
+                    await self.terminals.store(record.id)
                 await change(record.id, lambda m: lifecycle.end_remove(m, now))
             case "declare_lost":
                 raise AssertionError("the node is always there")

@@ -34,6 +34,7 @@ from outlive.machine.terminal.door import (
     Yield,
 )
 from outlive.machine.terminal.frames import Channel, Frame
+from outlive.machine.terminal.newest import HeldSegment, Newest
 from outlive.machine.terminal.records import TerminalRecords
 from outlive.machine.terminal.screen import Screens
 from outlive.machine.terminal.status import Lease, Operator, Terminal
@@ -302,6 +303,23 @@ class LocalTerminal:
             await self._house.upload(self.record, new)
             self.record = await self._house.records.get(self.record.id)
         return self.record
+
+    def newest(self) -> Newest:
+        new = self._records[self._sent :]
+        held: tuple[HeldSegment, ...] = ()
+        if new:
+            record = self.record
+            header = journal.Header(
+                terminal=record.id,
+                n=record.segments + 1,
+                offset=record.recorded_to,
+                input_offset=0,
+                generation=1,
+                at=new[0].at,
+            )
+            content = journal.encode_header(header) + journal.encode_many(new)
+            held = (HeldSegment(n=header.n, content=content),)
+        return Newest(terminal=self.record, offset=self.offset, held=held)
 
     def stop(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -18,6 +18,7 @@ from outlive.machine.records import MachineRecords
 from outlive.machine.status import Effect
 from outlive.machine.terminal.door import Act, AttachTerminal, OpenTerminal, RunInTerminal, TerminalView
 from outlive.machine.terminal.frames import FrameDecoder, encode
+from outlive.machine.terminal.newest import Newest
 from outlive.machine.terminal.records import TerminalRecords
 from outlive.machine.terminal.screen import Screens
 from outlive.machine.terminal.status import Operator, Terminal
@@ -134,6 +135,9 @@ class LocalTerminals:
     async def flush(self, machine: MachineId, generation: int, terminal: TerminalId) -> Terminal:
         return await (await self._find(machine, generation, terminal)).flush()
 
+    async def newest(self, machine: MachineId, generation: int, terminal: TerminalId) -> Newest:
+        return (await self._find(machine, generation, terminal)).newest()
+
     async def run(self, machine: MachineId, generation: int, terminal: TerminalId, request: RunInTerminal) -> Effect:
         raise NotFoundError("terminal.no_shell", "Nothing is run in terminals of this host.")
 
@@ -149,6 +153,11 @@ class LocalTerminals:
             each.stop(signal.SIGSTOP)
             await each.flush()
             each.send_away()
+
+    async def store(self, machine: MachineId) -> None:
+        """What was recorded, before the machine goes."""
+        for each in self._of(machine):
+            await each.flush()
 
     async def wake(self, machine: MachineId) -> None:
         for each in self._of(machine):

@@ -14,7 +14,7 @@ from integration.api.machines import MachineApi, open_machine_api
 from integration.api.problems import assert_problem
 from integration.api.stack import fresh_key
 from integration.api.terminals import open_terminal, principal
-from outlive.base import is_id, new_terminal_id
+from outlive.base import TerminalId, is_id, new_terminal_id
 
 pytestmark = pytest.mark.anyio
 
@@ -150,6 +150,23 @@ async def test_signals_and_sizes_reach_the_program(api: MachineApi) -> None:
     assert assert_problem(await do(api, terminal, "input", data="x"), 409)["code"] == "terminal.ended"
 
 
+async def test_who_only_looks_sees_the_newest_and_makes_no_segments_of_the_recording(api: MachineApi) -> None:
+    machine = await api.create()
+    terminal = await open_terminal(api, machine, command="stty -echo; echo ready; exec cat")
+    await until_output(api, terminal, b"ready")
+    ann = await principal(api.api, "ann")
+    path = f"/v1/terminals/{terminal}"
+    for word in ("one", "two", "three"):
+        await do(api, terminal, "input", ann, data=f"{word}\n")
+        await until_output(api, terminal, word.encode())
+        assert (await api.http.get(f"{path}/screen")).text.split()[-1] == word
+        account = (await api.http.get(f"{path}/account")).json()
+        assert account["text"].split()[-1] == account["typed"][-1]["text"].split()[-1] == word
+        assert word in (await api.http.get(f"{path}/recording")).text
+    record = await api.node.records.terminals.get(TerminalId(terminal))
+    assert (record.segments, record.recorded_to) == (0, 0)
+
+
 async def test_what_was_is_read_from_the_recording_without_waking_the_machine(api: MachineApi) -> None:
     machine = await api.create()
     terminal = await open_terminal(api, machine, command="stty -echo; printf '\\033[31mred\\033[m\\r\\n'; exec cat")
@@ -169,6 +186,9 @@ async def test_what_was_is_read_from_the_recording_without_waking_the_machine(ap
     part = await api.http.get(f"{path}/output", params={"from": 5, "to": 8})
     assert (part.content, part.headers["outlive-offset"]) == (whole[5:8], "5")
     assert (await api.http.get(f"{path}/output", params={"from": 10_000})).content == b""
+    assert (await api.http.get(f"{path}/account", params={"from": len(whole)})).json()["text"] == ""
+    ahead = assert_problem(await api.http.get(f"{path}/account", params={"from": len(whole) + 1}), 422)
+    assert (ahead["code"], ahead["end"]) == ("terminal.offset_ahead", len(whole))
     account = (await api.http.get(f"{path}/account")).json()
     assert [(each["name"], each["text"]) for each in account["typed"]] == [("ann", "said\n")]
     assert (account["from"], account["to"]) == (0, len(whole))

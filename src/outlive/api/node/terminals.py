@@ -25,6 +25,9 @@ class _Handlers:
             case (terminal,):
                 view = await self._door.view(call.machine, call.generation, _terminal(terminal))
                 await send_json(call.send, view.model_dump_json().encode())
+            case (terminal, "newest"):
+                newest = await self._door.newest(call.machine, call.generation, _terminal(terminal))
+                await send_json(call.send, newest.model_dump_json().encode())
             case _:
                 raise _nothing()
 

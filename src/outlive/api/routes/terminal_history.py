@@ -1,7 +1,7 @@
 """What a terminal has shown and what happened in it: screen, output, account, recording. Reading wakes no machine."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import anyio
 from fastapi import APIRouter, Query
@@ -14,16 +14,17 @@ from outlive.api.routes.terminals import TerminalInPath, check_observes, termina
 from outlive.api.shapes import NoQuery
 from outlive.api.terminal_recorded import screen_of
 from outlive.api.terminal_shapes import ScreenQuery, SpanQuery
-from outlive.base import OutliveError
+from outlive.base import InvalidError, OutliveError
 from outlive.machine.caller import closing
 from outlive.machine.terminal.account import Account, Accounting
 from outlive.machine.terminal.asciicast import MEDIA_TYPE, Asciicast
+from outlive.machine.terminal.newest import HandedOver
 from outlive.machine.terminal.recording import Gap, Piece
 from outlive.machine.terminal.status import Terminal
 
 router = APIRouter(prefix="/v1")
 
-FLUSH_WITHIN_S = 10.0  # a node that is slower is not waited for: what is in the object store is an answer too
+NEWEST_WITHIN_S = 10.0  # a node that is slower is not waited for: what is in the object store is an answer too
 
 _CHUNK = 64 * 1024
 
@@ -32,21 +33,33 @@ _INERT = {"x-content-type-options": "nosniff", "content-security-policy": "defau
 _RAW = {"type": "string", "format": "binary"}
 
 
-async def _flushed(request: Request, terminal: str) -> Terminal:
-    """The record, with all that was printed until now in the object store, if its node can be asked."""
+class _Known(NamedTuple):
+    """A terminal up to now, or as far as can be had: `local` is what only its node has."""
+
+    record: Terminal
+    local: HandedOver | None = None
+    is_newest: bool = True
+
+    @property
+    def end(self) -> int:
+        return self.record.recorded_to
+
+
+async def _known(request: Request, terminal: str) -> _Known:
     check_observes(request)
     terminals = terminals_of(request)
     record = await terminals.records.get(terminal_id(terminal))
     if not record.is_open:
-        return record
+        return _Known(record)
     machine = await machines_of(request).keeper.get(record.machine)
     if machine.state not in ("running", "paused"):
-        return record
+        return _Known(record)
     try:
-        with anyio.fail_after(FLUSH_WITHIN_S):
-            return await terminals.door.flush(machine.id, machine.generation, record.id)
+        with anyio.fail_after(NEWEST_WITHIN_S):
+            newest = await terminals.door.newest(machine.id, machine.generation, record.id)
     except (OutliveError, TimeoutError):
-        return await terminals.records.get(record.id)
+        return _Known(await terminals.records.get(record.id), is_newest=False)
+    return _Known(newest.terminal.model_copy(update={"recorded_to": newest.offset}), HandedOver(newest))
 
 
 @router.get(
@@ -57,11 +70,11 @@ async def _flushed(request: Request, terminal: str) -> Terminal:
 )
 async def show_screen(request: Request, terminal: TerminalInPath, query: Annotated[ScreenQuery, Query()]) -> Response:
     """What the terminal shows now: as text, or (`vt`) as bytes that draw it on a fresh terminal of its size."""
-    record = await _flushed(request, terminal)
-    shown = await screen_of(terminals_of(request), record, query.format)
+    known = await _known(request, terminal)
+    shown = await screen_of(terminals_of(request), known.record, query.format, known.local)
     headers = {
         **_INERT,
-        "outlive-offset": str(record.recorded_to),
+        "outlive-offset": str(known.end),
         "outlive-cols": str(shown.cols),
         "outlive-rows": str(shown.rows),
     }
@@ -78,16 +91,16 @@ async def show_screen(request: Request, terminal: TerminalInPath, query: Annotat
 async def read_output(request: Request, terminal: TerminalInPath, query: Annotated[SpanQuery, Query()]) -> Response:
     """What it printed, unaltered. `Outlive-Offset` is the place of the first byte: later than asked for if what is
     before it is gone. The answer ends where bytes are missing; ask again from there until `Outlive-End`."""
-    record = await _flushed(request, terminal)
-    end = record.recorded_to if query.end is None else min(query.end, record.recorded_to)
-    pieces = terminals_of(request).recordings.read_output(record, query.start, end)
+    known = await _known(request, terminal)
+    end = known.end if query.end is None else min(query.end, known.end)
+    pieces = terminals_of(request).recordings.read_output(known.record, query.start, end, local=known.local)
     first = await anext(pieces, None)
     while isinstance(first, Gap):
         first = await anext(pieces, None)
     headers = {
         **_INERT,
         "outlive-offset": str(max(query.start, end) if first is None else first.offset),
-        "outlive-end": str(record.recorded_to),
+        "outlive-end": str(known.end),
     }
     return StreamingResponse(_run(first, pieces), media_type="application/octet-stream", headers=headers)
 
@@ -108,13 +121,23 @@ async def _run(first: Piece | None, pieces: AsyncIterator[Piece | Gap]) -> Async
 async def give_account(request: Request, terminal: TerminalInPath, query: Annotated[SpanQuery, Query()]) -> Response:
     """What happened between two offsets, as one piece: the text that was printed, what was typed and by whom, who held
     the lease, which commands ran. Of too much the newest is told."""
-    record = await _flushed(request, terminal)
+    known = await _known(request, terminal)
+    _check_reached(known, query.start)
     accounting = Accounting(query.start)
-    async with closing(terminals_of(request).recordings.read_records(record, query.start, query.end)) as happened:
+    recordings = terminals_of(request).recordings
+    records = recordings.read_records(known.record, query.start, query.end, local=known.local)
+    async with closing(records) as happened:
         async for each in happened:
             accounting.take(each)
     body = accounting.account().model_dump_json(by_alias=True)
     return Response(body, media_type="application/json", headers=_INERT)
+
+
+def _check_reached(known: _Known, start: int) -> None:
+    """An account from where nothing is yet would look like one of nothing having happened."""
+    end = known.end if known.is_newest else max(known.end, known.record.reserved_to)
+    if start > end:
+        raise InvalidError("terminal.offset_ahead", f"Nothing was printed at {start} yet: it is at {end}.", end=end)
 
 
 @router.get(
@@ -124,17 +147,17 @@ async def give_account(request: Request, terminal: TerminalInPath, query: Annota
 )
 async def read_recording(request: Request, terminal: TerminalInPath, _: Annotated[NoQuery, Query()]) -> Response:
     """All of it as asciicast v3, with what was typed and by whom."""
-    record = await _flushed(request, terminal)
-    lines = _cast(request, record)
+    lines = _cast(request, await _known(request, terminal))
     first = await anext(lines)  # what is wrong with it is a problem as long as nothing was answered
     return StreamingResponse(_all(first, lines), media_type=MEDIA_TYPE, headers=_INERT)
 
 
-async def _cast(request: Request, record: Terminal) -> AsyncIterator[bytes]:
+async def _cast(request: Request, known: _Known) -> AsyncIterator[bytes]:
+    record = known.record
     cast = Asciicast(record.cols, record.rows, title=record.title, command=record.command)
     waiting: list[bytes] = []
     size = 0
-    async with closing(terminals_of(request).recordings.read_records(record)) as happened:
+    async with closing(terminals_of(request).recordings.read_records(record, local=known.local)) as happened:
         async for each in happened:
             for line in cast.lines(each):
                 waiting.append(line)

@@ -22,6 +22,7 @@ from outlive.machine.terminal.door import (
     Signal,
     TerminalView,
 )
+from outlive.machine.terminal.newest import Newest
 from outlive.machine.terminal.status import Operator, Terminal
 
 ACT_WITHIN_S = 45.0  # the node itself gives a program 30 s to read what is typed
@@ -71,6 +72,9 @@ class HttpTerminalDoor:
 
     async def flush(self, machine: MachineId, generation: int, terminal: TerminalId) -> Terminal:
         return parse(Terminal, await self._calls.call(machine, generation, "POST", f"/terminals/{terminal}/flush"))
+
+    async def newest(self, machine: MachineId, generation: int, terminal: TerminalId) -> Newest:
+        return parse(Newest, await self._calls.call(machine, generation, "GET", f"/terminals/{terminal}/newest"))
 
     async def run(self, machine: MachineId, generation: int, terminal: TerminalId, request: RunInTerminal) -> Effect:
         within_s = request.timeout_s + RUN_MARGIN_S

@@ -31,6 +31,7 @@ from outlive.machine.terminal.door import (
     Yield,
 )
 from outlive.machine.terminal.lease import check_may_type, check_open
+from outlive.machine.terminal.newest import Newest
 from outlive.machine.terminal.status import Operator, Size, Terminal
 
 
@@ -79,6 +80,12 @@ class NodeTerminalDoor:
 
     async def flush(self, machine: MachineId, generation: int, terminal: TerminalId) -> Terminal:
         return await (await self._host(machine, generation, terminal)).flush()
+
+    async def newest(self, machine: MachineId, generation: int, terminal: TerminalId) -> Newest:
+        host = await self._host(machine, generation, terminal)
+        held = await host.recorder.unstored()
+        view = host.view()
+        return Newest(terminal=view.terminal, offset=view.offset, held=held)
 
     @asynccontextmanager
     async def attached(

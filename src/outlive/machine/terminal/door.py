@@ -18,6 +18,7 @@ from outlive.machine.door import COMMAND_LIMIT, EFFECT_ID_PATTERN, TIMEOUT_LIMIT
 from outlive.machine.spec import User
 from outlive.machine.status import Effect
 from outlive.machine.terminal.frames import Channel
+from outlive.machine.terminal.newest import Newest
 from outlive.machine.terminal.status import Cells, Operator, Terminal
 
 INPUT_LIMIT = 64 * 1024  # bytes of one act
@@ -192,6 +193,11 @@ class TerminalDoor(Protocol):
 
     async def flush(self, machine: MachineId, generation: int, terminal: TerminalId) -> Terminal:
         """What was recorded is in the object store now."""
+        ...
+
+    async def newest(self, machine: MachineId, generation: int, terminal: TerminalId) -> Newest:
+        """What was recorded and is not in the object store, for who only looks: it stays where it is, unless it is
+        much."""
         ...
 
     async def run(self, machine: MachineId, generation: int, terminal: TerminalId, request: RunInTerminal) -> Effect:

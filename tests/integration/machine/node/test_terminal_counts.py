@@ -10,10 +10,13 @@ from integration.machine.node.watching import ANN, BOT, Watcher, act, open_termi
 from machine_rooms import open_machine_room
 from outlive.base import ExhaustedError, InvalidError, TerminalId, new_machine_id
 from outlive.machine.node.node import Node
+from outlive.machine.node.terminal_door import NodeTerminalDoor
 from outlive.machine.status import Machine
 from outlive.machine.terminal.door import Take
-from outlive.machine.terminal.journal import Actor, Input
+from outlive.machine.terminal.journal import Actor, Input, Mark
 from outlive.machine.terminal.lease import decide_grant
+from outlive.machine.terminal.newest import HandedOver
+from outlive.machine.terminal.recording import Piece
 from outlive.machine.terminal.status import Operator
 
 pytestmark = pytest.mark.anyio
@@ -141,3 +144,25 @@ async def test_a_guest_that_did_not_hear_what_is_given_up_is_told_again_before_a
         async with watcher.at(node, machine, terminal):
             await watcher.until_seen(b"last\r\n")
         assert bytes(watcher.seen) == b"ready\r\nfirst\r\nlast\r\n"
+
+
+async def test_what_is_not_stored_is_handed_over_as_it_is_and_much_of_it_is_stored_first(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        terminal = await _open_cat(node, machine)
+        door, segments = NodeTerminalDoor(node), (await room.records.terminals.get(terminal)).segments
+        for word in ("one", "two"):
+            await type_in(node, machine, terminal, ANN, f"{word}\n")
+            watcher = Watcher()
+            async with watcher.at(node, machine, terminal):
+                await watcher.until_seen(word.encode() + b"\r\n")
+            newest = await door.newest(machine.id, machine.generation, terminal)
+            pieces = node.terminals.recordings.read_output(newest.terminal, local=HandedOver(newest))
+            assert b"".join([piece.data async for piece in pieces if isinstance(piece, Piece)]) == watcher.seen
+            assert newest.offset == watcher.offset
+        assert (await room.records.terminals.get(terminal)).segments <= segments + 1, "by age, and not by looking"
+        recorder = node.terminals._hosts[terminal].recorder
+        for _ in range(20):
+            recorder.note(Mark(node.parts.clock.now(), recorder.offset, "title", "x" * 60_000))
+        held = (await door.newest(machine.id, machine.generation, terminal)).held
+        assert sum(len(each.content) for each in held) < 60_000

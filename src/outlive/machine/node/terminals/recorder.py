@@ -19,6 +19,7 @@ from outlive.machine.node.terminals.tail import Tail
 from outlive.machine.terminal import epochs
 from outlive.machine.terminal.journal import Mark, Output, Record, Snapshot
 from outlive.machine.terminal.marks import Commands, FoundMark, Marks
+from outlive.machine.terminal.newest import HELD_LIMIT, HeldSegment
 from outlive.machine.terminal.recording import Gap, Piece, Recordings
 from outlive.machine.terminal.screen import Screen
 
@@ -104,6 +105,13 @@ class Recorder:
         async with self._uploading:
             self.spool.cut(self._clock.now())
             await self._upload()
+
+    async def unstored(self) -> tuple[HeldSegment, ...]:
+        """What waits for the object store. Of much of it, the newest: the rest goes there first."""
+        if self.spool.waiting_bytes > HELD_LIMIT:
+            await self.flush()
+        contents = [(n, self.spool.content(n)) for n in (*self.spool.sealed(), self.spool.n)]
+        return tuple(HeldSegment(n=n, content=content) for n, content in contents if content is not None)
 
     async def keep_uploading(self) -> None:
         """By size and by age, for ever. What fails is tried again; the journal waits meanwhile."""
