@@ -1,13 +1,17 @@
 """A person stops a turn: at once, whatever it does, with a clean end in the log."""
 
 import time
+from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
 
 from eventually import eventually
-from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, types
-from outlive.base import ConversationId, TurnId
+from integration.loop.tools.workshop import machines_of
+from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, stage_at, types
+from machine_rooms import open_machine_room
+from outlive.base import ConversationId, EffectId, MachineId, TurnId
 from outlive.testing.pretend_provider import PretendProvider
 
 pytestmark = pytest.mark.anyio
@@ -98,3 +102,31 @@ async def test_a_message_that_came_after_an_interrupt_was_asked_for_has_a_turn_o
     assert [each["outcome"] for each in data_of(events, "turn.finished")] == ["interrupted", "done"]
     assert data_of(events, "turn.interrupted") == [{"reason": "enough", "seen": seen}]
     assert data_of(events, "model.responded")[-1]["text"] == "This was not."
+
+
+async def test_a_file_that_is_being_written_when_its_turn_is_stopped_is_told_as_unknown(
+    temporal: str, provider: PretendProvider, tmp_path: Path
+) -> None:
+    script = '[[tool shell {"command": "mkfifo pipe"}]] [[tool write_file {"path": "pipe", "content": "late"}]]'
+    async with (
+        open_machine_room(tmp_path) as room,
+        room.node() as node,
+        stage_at(tmp_path / "home", temporal, partial(machines_of, room, node)) as stage,
+    ):
+        conversation = await stage.converse(environment="host")
+        turn = await stage.send(conversation, script)
+
+        async def is_writing() -> bool:
+            requested = data_of(await stage.events(conversation), "tool.requested")
+            machine = (await stage.parts.conversations.get(conversation)).machine
+            if len(requested) < 2 or machine is None:
+                return False
+            return await room.records.effects.find(MachineId(machine), EffectId(requested[-1]["effect"])) is not None
+
+        await eventually(is_writing, WITHIN_S)
+        await _interrupt(stage, conversation, turn)
+        events = await stage.events(conversation)
+    last = data_of(events, "tool.finished")[-1]
+    assert last["outcome"] == "lost"
+    assert "unknown" in last["output"]
+    assert data_of(events, "turn.finished") == [{"outcome": "interrupted", "reason": None}]

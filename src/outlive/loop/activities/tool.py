@@ -7,14 +7,17 @@ Rule 2: whatever a call is, it gets an outcome that the model is told. What is a
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import anyio
 from temporalio import activity
 
 from outlive.base import CrashPoint, EffectId, FencedError, OutliveError, StepId, TurnId, derive, reach
 from outlive.conversation.events import ToolCall, ToolFinished, ToolRequested
 from outlive.conversation.writer import StepWriter
-from outlive.loop.activities.beating import Progress, run_beating
+from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
 from outlive.loop.activities.scribe import Scribe, operator_of
 from outlive.loop.binding import Agents
 from outlive.loop.failures import to_failure
@@ -23,10 +26,12 @@ from outlive.loop.state import Call, LastAnswer, OpenTurn
 from outlive.loop.tasks import RUN_TOOL, ToolTask
 from outlive.loop.tools import ToolContext, ToolParts, ToolResult
 from outlive.loop.tools.registry import BUILT_IN, interrupt_tool, run_tool
+from outlive.loop.tools.stopping import UNKNOWN
 from outlive.loop.views import View
 
 ATTEMPTS = 10  # while what the tool needs is away; then nobody knows what came of it
 RETRY_FIRST_S, RETRY_MOST_S = 0.5, 15.0
+_STOP_TOOL_S = STOP_WITHIN_S - 1.0  # leaves time to seal the step
 _KEPT_CHARACTERS = 8_192  # of live output, for a result that was interrupted
 
 
@@ -139,12 +144,12 @@ class ToolActivities:
         raise to_failure(error, after_s=delay_s)
 
     async def _stop(self, at: _At) -> None:
-        """A person has stopped the turn: so does the command. What it had printed is told."""
-        try:
-            await interrupt_tool(at.call, at.context)
-        finally:
-            text = f"{at.said.text()}\n[interrupted: a person stopped the turn]".lstrip()
-            await self._seal(at, ToolResult("failed", text))
+        """A person has stopped the turn: so does the command. What it had printed is told. What cannot be stopped in
+        time, or asked what became of it, is lost."""
+        result = ToolResult("lost", UNKNOWN)
+        with anyio.move_on_after(_STOP_TOOL_S), suppress(OutliveError):
+            result = await interrupt_tool(at.call, at.context)
+        await self._seal(at, replace(result, output=f"{at.said.text()}\n{result.output}".lstrip()))
 
 
 class _Said:

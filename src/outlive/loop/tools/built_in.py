@@ -39,5 +39,6 @@ class BuiltIn(ABC, Generic[A]):
     @abstractmethod
     async def act(self, arguments: A, context: ToolContext) -> ToolResult: ...
 
-    async def interrupt(self, call: ToolCall, context: ToolContext) -> None:
+    async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
         """Nothing of it goes on by itself."""
+        return None

@@ -12,14 +12,16 @@ from collections.abc import AsyncIterator
 
 from pydantic import Field
 
+from outlive.conversation.events import ToolCall
 from outlive.loop.tools.arguments import Arguments, Path, Text
-from outlive.loop.tools.built_in import BuiltIn
+from outlive.loop.tools.built_in import A, BuiltIn
 from outlive.loop.tools.commands import change_once
 from outlive.loop.tools.edits import EditRefusal, edited, lines_of
 from outlive.loop.tools.paths import as_shown, in_machine
 from outlive.loop.tools.port import ToolContext, ToolResult
 from outlive.loop.tools.reach import ToolMachine
 from outlive.loop.tools.results import LOST, shown
+from outlive.loop.tools.stopping import stop_change
 from outlive.machine.door import STDIN_LIMIT, MachineDoor
 from outlive.machine.status import Effect
 
@@ -75,12 +77,19 @@ class ReadFile(BuiltIn[ReadArguments]):
         return ToolResult("finished", text, blob=blob)
 
 
+class _Changing(BuiltIn[A]):
+    """Changes a file: what is under way when the turn is stopped happens before its step has an end, or never."""
+
+    async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
+        return await stop_change(context)
+
+
 class WriteArguments(Arguments):
     path: Path = Field(min_length=1, description="The file. Its folders are made.")
     content: Text = Field(description="All that shall be in it.")
 
 
-class WriteFile(BuiltIn[WriteArguments]):
+class WriteFile(_Changing[WriteArguments]):
     name = "write_file"
     description = "Write a whole file of the machine, a new one or in place of the old."
     arguments = WriteArguments
@@ -104,7 +113,7 @@ class EditArguments(Arguments):
     all: bool = Field(False, description="Replace it wherever it is.")
 
 
-class EditFile(BuiltIn[EditArguments]):
+class EditFile(_Changing[EditArguments]):
     name = "edit_file"
     description = "Replace a piece of text in a file of the machine. `old` must be in it exactly once, unless `all`."
     arguments = EditArguments

@@ -14,6 +14,7 @@ from outlive.loop.tools.port import Outcome, Tool, ToolContext, ToolResult
 from outlive.loop.tools.publish import Publish
 from outlive.loop.tools.search import ListFiles, Search
 from outlive.loop.tools.shell import ShellTool
+from outlive.loop.tools.stopping import INTERRUPTED
 
 _TOOLS: tuple[Tool, ...] = (ShellTool(), ReadFile(), WriteFile(), EditFile(), ListFiles(), Search(), Publish())
 
@@ -47,11 +48,11 @@ async def run_tool(call: ToolCall, context: ToolContext, allowed: Collection[str
         return ToolResult(outcome_of(error), error.message)
 
 
-async def interrupt_tool(call: ToolCall, context: ToolContext) -> None:
-    """End what still runs of a call, because a person has stopped the turn."""
+async def interrupt_tool(call: ToolCall, context: ToolContext) -> ToolResult:
+    """End what still runs of a call, because a person has stopped the turn. What came of it."""
     tool = BUILT_IN.get(call.name)
-    if tool is not None:
-        await tool.interrupt(call, context)
+    told = await tool.interrupt(call, context) if tool is not None else None
+    return told or ToolResult("failed", INTERRUPTED)
 
 
 def outcome_of(error: OutliveError) -> Outcome:

@@ -6,10 +6,8 @@ Rule 2: what a person holds is not typed into: the call is rejected, and the mod
 """
 
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 
-import anyio
 from pydantic import Field
 
 from outlive.base import ConflictError, EffectId, NotFoundError, OutliveError
@@ -20,6 +18,7 @@ from outlive.loop.tools.output import LivePieces
 from outlive.loop.tools.port import ToolContext, ToolResult
 from outlive.loop.tools.reach import ToolMachine
 from outlive.loop.tools.results import LOST, result_of
+from outlive.loop.tools.stopping import UNKNOWN, find_or_forestall, look_until
 from outlive.loop.tools.terminals import QUIET, follow_typed, heard, is_without_shell, type_command
 from outlive.machine.door import TIMEOUT_LIMIT_S, TIMEOUT_S, ExecRequest, Output
 from outlive.machine.status import Effect
@@ -27,9 +26,6 @@ from outlive.machine.terminal.door import Input, RunInTerminal, Signal, Terminal
 from outlive.machine.terminal.shell import INTERRUPT, terminal_of
 
 COMMAND_CHARACTERS = 15_000  # at most four bytes each: what can be typed
-_NEVER = "exit 130  # interrupted before it began"
-_LOOK_S = 0.05
-_LOOKS = 20  # that something may take to end after it was told to
 _REMEMBERED = 1_024
 
 
@@ -79,20 +75,21 @@ class ShellTool(BuiltIn[ShellArguments]):
             live.end(effect)
         return await result_of(context, machine, effect, note)
 
-    async def interrupt(self, call: ToolCall, context: ToolContext) -> None:
+    async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
         """Ctrl-C, then SIGKILL."""
-        if context.parts.machines is None or call.arguments.get("background") is True:
-            return
-        machine = await context.parts.machines.find(context.conversation)
-        if machine is None:
-            return
-        effect = await machine.find(context.effect_id) or await _forestall(machine, context.effect_id)
+        if call.arguments.get("background") is True:
+            return None
+        found = await find_or_forestall(context)
+        if found is None:
+            return None
+        machine, effect = found
         for stop in (signal.SIGINT, signal.SIGKILL):
-            if effect is None or effect.is_over:
-                return
+            if effect.is_over:
+                return None
             with suppress(ConflictError, NotFoundError):  # it is over by now, or a person has the terminal
                 await _signal(machine, context, effect, stop)
-            effect = await _look(machine, context.effect_id, lambda found: found.is_over)
+            effect = await look_until(machine, context.effect_id, lambda found: found.is_over) or effect
+        return None if effect.is_over else ToolResult("lost", UNKNOWN)
 
     # ── ways to run it ──
 
@@ -209,24 +206,3 @@ async def _signal(machine: ToolMachine, context: ToolContext, effect: Effect, nu
     act = Input(data=INTERRUPT) if number == signal.SIGINT else Signal(number=number)
     generation = (await machine.records.machines.get(machine.id)).generation
     await _door(machine).act(machine.id, generation, terminal, context.operator, act)
-
-
-async def _forestall(machine: ToolMachine, effect: EffectId) -> Effect | None:
-    """It may be about to begin on its node, whoever asked for it being gone. What stands under its id is another
-    command from now on; or it has begun, and is returned."""
-    if (await machine.records.machines.get(machine.id)).state != "running":
-        return None  # so nobody is about to type
-    try:
-        return await machine.caller.exec(machine.id, ExecRequest(effect_id=effect, command=_NEVER))
-    except ConflictError:
-        return await machine.find(effect)
-
-
-async def _look(machine: ToolMachine, effect: EffectId, is_so: Callable[[Effect], bool]) -> Effect | None:
-    """Until the journal says so, for a moment. What it says then, which may be nothing."""
-    for _ in range(_LOOKS):
-        found = await machine.find(effect)
-        if found is not None and is_so(found):
-            return found
-        await anyio.sleep(_LOOK_S)
-    return await machine.find(effect)

@@ -1,10 +1,13 @@
 """Files of the conversation's machine, as tools read, write, find and publish them."""
 
+import anyio
 import pytest
 
+from eventually import eventually
 from integration.loop.tools.workshop import Workshop
-from outlive.base import ArtifactId, ConversationId, derive, new_effect_id
+from outlive.base import ArtifactId, ConversationId, EffectId, derive, new_effect_id
 from outlive.loop.fitting import RESULT_BYTES
+from outlive.loop.tools.reach import ToolMachine
 
 pytestmark = pytest.mark.anyio
 
@@ -131,3 +134,29 @@ async def test_each_conversation_has_a_machine_of_its_own(workshop: Workshop) ->
     attached = [(await workshop.conversations.get(ConversationId(each))).machine for each in (first, second)]
     assert attached[0] == derive("mach", first)
     assert attached[0] != attached[1]
+
+
+async def test_a_write_that_is_under_way_when_it_is_interrupted_never_happens_later_and_is_told_as_unknown(
+    workshop: Workshop,
+) -> None:
+    of = await workshop.converse()
+    machine = await workshop.machine(of)
+    await workshop.exec(of, "mkfifo pipe")  # who writes there waits for somebody who fills it
+    under_way, never, done = new_effect_id(), new_effect_id(), new_effect_id()
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: workshop.call(of, "write_file", under_way, path="pipe", content="late\n"))
+        await eventually(lambda: _is_begun(machine, under_way), within_s=30)
+        assert (await workshop.interrupt(of, "write_file", under_way)).outcome == "lost"
+        group.cancel_scope.cancel()
+    assert await workshop.exec(of, "timeout 1 sh -c 'echo x >pipe'; stat -c %F pipe; ls -A") == "fifo\npipe\n"
+
+    assert (await workshop.interrupt(of, "write_file", never)).outcome == "failed"
+    assert (await workshop.call(of, "write_file", never, path="never", content="x")).outcome == "failed"
+    assert await workshop.exec(of, "ls -A never 2>&1; true") != "never\n"
+
+    await workshop.call(of, "write_file", done, path="done", content="x")
+    assert (await workshop.interrupt(of, "write_file", done)).outcome == "finished"
+
+
+async def _is_begun(machine: ToolMachine, effect: EffectId) -> bool:
+    return await machine.find(effect) is not None

@@ -109,9 +109,9 @@ class Workshop:
 
     async def interrupt(
         self, conversation: ConversationId, name: str, effect: EffectId, **arguments: JsonValue
-    ) -> None:
+    ) -> ToolResult:
         call = ToolCall(id="call_1", name=name, arguments=arguments)
-        await interrupt_tool(call, self.context(conversation, effect))
+        return await interrupt_tool(call, self.context(conversation, effect))
 
     async def machine(self, conversation: ConversationId) -> ToolMachine:
         return await self.context(conversation).machine()
