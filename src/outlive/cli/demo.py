@@ -198,7 +198,7 @@ def _conclude_task(outcome: "TaskOutcome", settings: "Settings", started: "Start
         )
     lines = [f"show {outcome.conversation}", f'send {outcome.conversation} "Which files are there?"']
     if outcome.terminal is not None:
-        lines.append(f"attach {outcome.terminal}    # the agent's terminal; Ctrl-] leaves it")
+        lines.append(f"attach {outcome.terminal}    # the agent's terminal; Ctrl-] d leaves it")
     if outcome.machine is not None:
         lines.append(f'machine exec {outcome.machine} -c "git diff"')
     _go_on(said, lines, settings, started, is_leaving=is_leaving)

@@ -67,7 +67,7 @@ def _mark(item: Json) -> str:
 
 
 def _of(name: object) -> str:
-    return f" of {clean_line(name)}" if name else ""
+    return f" of {clean_line(name).removesuffix(':')}" if name else ""  # the demo model's is no name but a provider's
 
 
 def _state(item: Json) -> str:
@@ -187,7 +187,10 @@ class PipeFollow:
         if item["kind"] in ("answer", "tool"):
             rest = _not_written(item, self._written.pop(step, ""))
             if rest is not None:
-                return self._break() + "".join(f"{_INDENT}{line}\n" for line in rest) + f"{block_of(item).head}\n"
+                above = ", as above" if item["kind"] == "answer" else ""
+                return (
+                    self._break() + "".join(f"{_INDENT}{line}\n" for line in rest) + f"{block_of(item).head}{above}\n"
+                )
         return self._break() + plain(block_of(item))
 
     def _stream(self, step: str, event: Event) -> str:

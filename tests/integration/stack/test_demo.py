@@ -54,7 +54,8 @@ def test_the_agent_makes_the_test_pass_in_its_machine_and_all_is_stopped(home: H
     assert "built-in demo model" in shown
     failed, mended = shown.index("AssertionError: 3 != 4"), shown.index("Done: all 7 tests pass.")
     assert failed < shown.index(FIX) < mended < shown.index("The turn is done.")
-    assert re.search(r"attach term_\w+", shown)
+    assert re.search(r"attach term_\w+ .*Ctrl-\] d leaves it", shown)
+    assert "answer of demo:" not in shown
     assert re.search(r"API: http://127\.0\.0\.1:\d+", shown)
     assert "Traceback" not in result.stderr
     eventually_sync(lambda: processes_of(home) == [], WITHIN_S)

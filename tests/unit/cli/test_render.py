@@ -159,7 +159,13 @@ def delta(text: str, attempt: int = 1) -> Event:
 def test_live_text_that_the_seal_confirms_is_not_said_twice() -> None:
     text = shown(started(), delta("Hello "), delta("you\n"), answer("Hello you\n"))
     assert text.count("Hello you") == 1
-    assert "[9] answer of m" in text
+    assert text.endswith("[9] answer of m, as above\n")
+
+
+def test_no_answer_ends_with_a_head_that_promises_more() -> None:
+    demo = event("model.responded", 9, text="Hi", tool_calls=[], model="demo:")
+    assert shown(started(), delta("Hi"), demo).endswith("    Hi\n[9] answer of demo, as above\n")
+    assert shown(started(), demo) == "[9] answer of demo\n    Hi\n"
 
 
 def test_live_text_that_was_not_all_is_said_whole_by_the_seal() -> None:
