@@ -24,7 +24,7 @@ UNIT = "turns/s"
 ACTIONS_UNIT = "actions/s"
 WHAT = (
     "So many conversations at once, each with a client that sends a message, follows the turn to its end and sends the "
-    "next, {scale.loop_crowd_turns} times; the turns, the provider and the bare workflows are those of one turn above. "
+    "next, at least twice; the turns, the provider and the bare workflows are those of one turn above. "
     "Actions are what Temporal counts: a workflow that starts, an update, an activity, and a marker of a local "
     "activity; how many a turn takes is read from the history of one. API, worker, Temporal, provider and clients "
     "share the cores."
@@ -98,7 +98,7 @@ async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
         bare = BareTurns(workshop, stack.settings, client)
         actions = await _actions(stack, client)
         for count in scale.loop_crowds:
-            turns = scale.loop_crowd_turns
+            turns = max(2, scale.loop_crowd_turns // count)
             contenders = [_ours(stack, count, turns), _bare(bare, count, turns)]
             section.readings += await take_turns(contenders, scale.loop_crowd_rounds, say)
         bare.stop()

@@ -20,24 +20,28 @@ WHAT = (
     "two tool calls, one after the other. The model is a provider without delay, a process of its own that is asked "
     "over HTTP through the official SDK; the tool ends at once. Everything on the way is in the log, synced, before "
     f"the next begins: 13 appends. `{BARE}`: a workflow on the same Temporal server that is started in the same way "
-    "and asks the same of it (a local activity, then five activities, one after the other), whose activities do "
+    "and asks the same of it (five activities, one after the other, then a local one), whose activities do "
     "nothing, in a worker of its own with the same options; until its result is there."
 )
 
 
-def _take_turn(stack: Stack) -> float:
+def _take_turn(stack: Stack) -> tuple[str, float]:
     with talking(stack) as talk:
-        return talk.take_turn() * 1000
+        return talk.id, talk.take_turn() * 1000
 
 
 async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
     section = Section(NAME, TITLE, WHAT)
     say("starting a stack")
     with open_loop_stack(workshop, has_machines=False) as stack:
-        bare = BareTurns(workshop, stack.settings, await connect_temporal(stack.settings))
+        client = await connect_temporal(stack.settings)
+        bare = BareTurns(workshop, stack.settings, client)
 
         async def ours() -> float:
-            return await anyio.to_thread.run_sync(_take_turn, stack)
+            conversation, taken = await anyio.to_thread.run_sync(_take_turn, stack)
+            # What is left to do for Temporal when the turn is over must not be in the way of who comes next.
+            await client.get_workflow_handle(conversation).result()
+            return taken
 
         async def barest() -> float:
             return await bare.take_turn() * 1000

@@ -41,7 +41,7 @@ class Scale:
     first_deltas: int  # messages in a round, one after the other
     loop_crowds: tuple[int, ...]  # conversations at once
     loop_crowd_rounds: int
-    loop_crowd_turns: int  # of each conversation, one after the other
+    loop_crowd_turns: int  # of all conversations together, but two of each at least
 
     def with_rounds(self, rounds: int) -> "Scale":
         return replace(
@@ -95,8 +95,8 @@ FULL = Scale(
     first_delta_rounds=5,
     first_deltas=20,
     loop_crowds=(1, 4, 16, 64),
-    loop_crowd_rounds=5,
-    loop_crowd_turns=4,
+    loop_crowd_rounds=3,
+    loop_crowd_turns=32,
 )
 
 QUICK = Scale(

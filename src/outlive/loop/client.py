@@ -6,9 +6,10 @@ from outlive.base import ConversationId, TurnId
 
 
 class LoopClient(Protocol):
-    async def submit(self, conversation: ConversationId) -> None:
+    async def submit(self, conversation: ConversationId, turn: TurnId | None = None) -> None:
         """Something new is in the log: the turn that runs sees it, or one begins. Said after it is durable, never
-        before. `unavailable` if nobody takes it now: then the sweeper does later."""
+        before. `turn`: that it is of, if the caller knows: a run that begins need not look for it. `unavailable` if
+        nobody takes it now: then the sweeper does later."""
         ...
 
     async def interrupt(

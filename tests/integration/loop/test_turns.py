@@ -127,7 +127,30 @@ async def test_a_turn_ends_in_the_log_with_its_last_answer_and_not_when_its_work
     history = await stage.client.get_workflow_handle(conversation).fetch_history()
     kinds = [event.event_type for event in history.events]
     assert kinds.count(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED) == 3
-    assert kinds.count(EventType.EVENT_TYPE_MARKER_RECORDED) == 1, "the turn was begun, and nobody had to end it"
+    assert kinds.count(EventType.EVENT_TYPE_MARKER_RECORDED) == 1, "it looked once, and nobody had to end the turn"
+
+
+async def test_the_first_answer_is_asked_for_before_anything_else(stage: Stage) -> None:
+    conversation, events = await stage.ask("Hello.")
+    await eventually(lambda: _not(stage.loop.is_running(conversation)), WITHIN_S)
+    history = await stage.client.get_workflow_handle(conversation).fetch_history()
+    kinds = [event.event_type for event in history.events]
+    look = kinds.index(EventType.EVENT_TYPE_MARKER_RECORDED)
+    assert kinds.index(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED) < look
+    assert types(events).count("turn.started") == 1
+
+
+async def test_a_run_that_is_told_of_a_turn_that_is_over_changes_nothing(
+    stage: Stage, provider: PretendProvider
+) -> None:
+    conversation, events = await stage.ask("Hello.")
+    await eventually(lambda: _not(stage.loop.is_running(conversation)), WITHIN_S)
+    asked = len(provider.calls)
+    [turn] = {event.turn for event in events if event.type == "turn.started"}
+    await stage.loop.submit(conversation, turn)
+    await eventually(lambda: _not(stage.loop.is_running(conversation)), WITHIN_S)
+    assert len(provider.calls) == asked
+    assert await stage.events(conversation) == events
 
 
 async def test_only_references_pass_through_temporal(stage: Stage) -> None:

@@ -68,7 +68,7 @@ class Stage:
 
     async def send(self, conversation: ConversationId, text: str, model: str | None = None) -> TurnId:
         turn = await self.record(conversation, text, model)
-        await self.loop.submit(conversation)
+        await self.loop.submit(conversation, turn)
         return turn
 
     async def ask(self, text: str, model: str | None = None) -> tuple[ConversationId, list[Event]]:

@@ -12,7 +12,7 @@ from outlive.api.openapi import problems, takes
 from outlive.api.parts import principal_of, state_of
 from outlive.api.routes.conversations import IdInPath, conversation_id
 from outlive.api.shapes import AttachedBlob, AttachedData, MessageShown, NewMessage, NoQuery
-from outlive.base import ConversationId, InvalidError, NotFoundError, OperationId, OutliveError
+from outlive.base import ConversationId, InvalidError, NotFoundError, OperationId, OutliveError, TurnId
 from outlive.conversation.blobs import Blobs
 from outlive.conversation.events import Attachment
 from outlive.governance import Answer
@@ -48,18 +48,18 @@ async def send_message(request: Request, conversation: IdInPath, _: Annotated[No
             model=body.model,
         )
         state.metrics.messages.inc()
-        await submit(state.parts.loop, to)
+        await submit(state.parts.loop, to, sent.turn)
         return json_answer(202, {"message_id": sent.message, "turn_id": sent.turn, "seq": sent.seq})
 
     return await run_once(request, act)
 
 
-async def submit(loop: LoopClient | None, conversation: ConversationId) -> None:
+async def submit(loop: LoopClient | None, conversation: ConversationId, turn: TurnId) -> None:
     """Tell the loop of what is in the log. The message is durable: if nobody takes it now, the sweeper does later."""
     if loop is None:
         return
     try:
-        await loop.submit(conversation)
+        await loop.submit(conversation, turn)
     except OutliveError as error:
         _log.warning("the loop was not told: %s", error.message, extra={"conversation": conversation})
 

@@ -16,6 +16,7 @@ from outlive.base import CrashPoint, OutliveError, StepId, reach
 from outlive.conversation.events import ModelResponded, ToolCall, TurnFinished, Usage
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import Progress, run_beating
+from outlive.loop.activities.begin import begin_turn
 from outlive.loop.activities.pictures import fetch_pictures
 from outlive.loop.activities.scribe import Scribe, actor_of
 from outlive.loop.binding import Agents, Persona
@@ -80,6 +81,8 @@ class ModelActivities:
 
         async def take() -> Plan:
             view = await self._scribe.look(task.conversation, lambda turn: _is_due(turn, task))
+            if (plan := await self._begin(view, task)) is not None:
+                return plan
             turn = view.state.turn
             if turn is None or not _is_due(turn, task):
                 return self._scribe.views.decide(view)
@@ -90,6 +93,15 @@ class ModelActivities:
                 await self._seal_partial(at)
 
         return await run_beating(take, progress, stop)
+
+    async def _begin(self, view: View, task: ModelTask) -> Plan | None:
+        """Begin the turn, if this step is the first that is done of it. The plan, if something else is next then."""
+        plan = self._scribe.views.decide(view)
+        if plan.turn != task.turn or plan.begin is None:
+            return None
+        reach(CrashPoint.TURN_AFTER_SUBMIT)
+        plan = await begin_turn(self._scribe, self._agents, view, task.turn, plan.begin)
+        return plan if plan.model != task.model else None
 
     async def _attempt(self, view: View, turn: OpenTurn, task: ModelTask, progress: Progress, begun: list[_At]) -> Plan:
         step, attempt = task.model.step, turn.attempts.get(task.model.step, 0) + 1

@@ -5,12 +5,13 @@ from typing import Any
 
 from temporalio import activity
 
-from outlive.base import ConflictError, CrashPoint, OutliveError, TurnId, reach
-from outlive.conversation.events import EventData, TurnFinished, TurnInterrupted, TurnRecovered, TurnStarted
-from outlive.loop.activities.scribe import MOVED, Scribe, actor_of
+from outlive.base import CrashPoint, TurnId, reach
+from outlive.conversation.events import EventData, TurnFinished, TurnInterrupted, TurnRecovered
+from outlive.loop.activities.begin import begin_turn
+from outlive.loop.activities.scribe import Scribe, actor_of
 from outlive.loop.binding import Agents
 from outlive.loop.failures import as_failure
-from outlive.loop.plan import Begin, Finish, Plan
+from outlive.loop.plan import Plan
 from outlive.loop.tasks import END_TURN, PLAN, EndTask, LookTask
 from outlive.loop.views import View
 
@@ -35,8 +36,7 @@ class PlanActivities:
                 await self._say_recovered(view, plan.turn, task)
                 plan = self._scribe.views.decide(view)
             if plan.begin is not None and plan.turn is not None:
-                plan = await self._begin(view, plan.turn, plan.begin)
-            reach(CrashPoint.TURN_AFTER_PLAN)
+                plan = await begin_turn(self._scribe, self._agents, view, plan.turn, plan.begin)
             return plan
 
     @activity.defn(name=END_TURN)
@@ -52,23 +52,6 @@ class PlanActivities:
     async def _say_recovered(self, view: View, turn: TurnId, task: LookTask) -> None:
         news = TurnRecovered(what="restarted", reason=task.recovered or "")
         await self._scribe.say(view, turn, f"restarted/{task.run}", "loop", news)
-
-    async def _begin(self, view: View, turn: TurnId, begin: Begin) -> Plan:
-        try:
-            bound = await self._agents.bind(begin.agent, begin.model)
-        except OutliveError as error:
-            if error.is_retryable:
-                raise
-            finish = Finish(outcome="failed", words=await self._scribe.put_words(error.message))
-            return Plan(conversation=view.conversation, turn=turn, seq=view.seq, finish=finish)
-        started = TurnStarted(agent=bound.agent, version=bound.version, model=bound.model)
-        try:
-            await self._scribe.say(view, turn, f"begin/{turn}", actor_of(bound), started)
-        except ConflictError as error:
-            if error.code not in MOVED:
-                raise
-            await self._scribe.views.refresh(view)
-        return self._scribe.views.decide(view)
 
     async def _end(self, view: View, task: EndTask) -> None:
         bound = view.state.turn.bound if view.state.turn else None

@@ -19,6 +19,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from outlive.base import ConversationId, DeadlineError, TurnId, UnavailableError
 from outlive.conversation.blobs import Blobs
+from outlive.loop.fold import step_id
+from outlive.loop.plan import ModelStep, Plan
 from outlive.loop.queues import LOOP
 from outlive.loop.tasks import INTERRUPT, SUBMIT, TURN, Interrupt, TurnTask
 
@@ -37,9 +39,10 @@ class TemporalLoop:
         self._connected = connected
         self._blobs = blobs
 
-    async def submit(self, conversation: ConversationId) -> None:
+    async def submit(self, conversation: ConversationId, turn: TurnId | None = None) -> None:
+        task = TurnTask(conversation=conversation, plan=_first_plan(conversation, turn) if turn else None)
         with _bounded(SUBMIT_WITHIN_S):
-            await self._update(TurnTask(conversation=conversation), SUBMIT, SUBMIT_WITHIN_S)
+            await self._update(task, SUBMIT, SUBMIT_WITHIN_S)
 
     async def interrupt(
         self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None, seen: int | None = None
@@ -97,6 +100,12 @@ class TemporalLoop:
                 if not tries_left or not _is_ending(error):
                     raise
             await anyio.sleep(_RETRY_S)
+
+
+def _first_plan(conversation: ConversationId, turn: TurnId) -> Plan:
+    """What a new run does first: the first answer of the turn. It is a guess that saves a look into the log: the step
+    itself looks, and says what is next if it is something else."""
+    return Plan(conversation=conversation, turn=turn, seq=0, model=ModelStep(step=step_id(turn, 1), n=1))
 
 
 async def _forget(start: WithStartWorkflowOperation[object, None]) -> None:

@@ -1,0 +1,28 @@
+"""Beginning a turn: it is bound to an agent, its version and a model, once, in the log."""
+
+from outlive.base import ConflictError, CrashPoint, OutliveError, TurnId, reach
+from outlive.conversation.events import TurnStarted
+from outlive.loop.activities.scribe import MOVED, Scribe, actor_of
+from outlive.loop.binding import Agents
+from outlive.loop.plan import Begin, Finish, Plan
+from outlive.loop.views import View
+
+
+async def begin_turn(scribe: Scribe, agents: Agents, view: View, turn: TurnId, begin: Begin) -> Plan:
+    """What is next once it has begun. One that cannot be bound ends, and says why."""
+    try:
+        bound = await agents.bind(begin.agent, begin.model)
+    except OutliveError as error:
+        if error.is_retryable:
+            raise
+        finish = Finish(outcome="failed", words=await scribe.put_words(error.message))
+        return Plan(conversation=view.conversation, turn=turn, seq=view.seq, finish=finish)
+    started = TurnStarted(agent=bound.agent, version=bound.version, model=bound.model)
+    try:
+        await scribe.say(view, turn, f"begin/{turn}", actor_of(bound), started)
+    except ConflictError as error:
+        if error.code not in MOVED:
+            raise
+        await scribe.views.refresh(view)
+    reach(CrashPoint.TURN_AFTER_PLAN)
+    return scribe.views.decide(view)
