@@ -19,7 +19,7 @@ from eventually import eventually_sync
 ROOT = Path(__file__).parents[3]
 # Each bench of machines, terminals and turns starts a stack of its own: a few stand for all here, `make bench
 # ARGS=--quick` runs all.
-SECTIONS = ["appends", "catch-up", "latency", "terminals-echo"]
+SECTIONS = ["appends", "catch-up", "latency", "terminals-echo", "loop-turn"]
 
 
 class Run:
