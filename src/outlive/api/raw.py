@@ -33,6 +33,7 @@ class RawStream(asyncio.Protocol, anyio.abc.ByteStream):
         self._size = 0
         self._is_ended = False  # nothing more will come
         self._is_lost = False
+        self._has_ended = False  # nothing more may be sent
         self.lost = anyio.Event()
         self._readable = anyio.Event()
         self._writable = anyio.Event()
@@ -86,7 +87,7 @@ class RawStream(asyncio.Protocol, anyio.abc.ByteStream):
 
     def send_now(self, item: bytes) -> bool:
         """Send it. Whether more may follow at once; if not, `drain` waits until then."""
-        if self._is_lost or self._transport.is_closing():
+        if self._is_lost or self._has_ended or self._transport.is_closing():
             raise anyio.BrokenResourceError
         self._transport.write(item)
         return self._writable.is_set()
@@ -101,6 +102,7 @@ class RawStream(asyncio.Protocol, anyio.abc.ByteStream):
 
     async def send_eof(self) -> None:
         if self._transport.can_write_eof() and not self._transport.is_closing():
+            self._has_ended = True
             self._transport.write_eof()
 
     @property
