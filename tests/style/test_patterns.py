@@ -3,8 +3,8 @@ failed to match, so that what should be refused is taken. A possessive set of ch
 """
 
 import ast
-from re import _constants as kinds  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as kinds
+from re import _parser as parser
 from typing import Any
 
 from style.tree import name_of, parsed, python_files
