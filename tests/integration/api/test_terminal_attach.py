@@ -115,6 +115,8 @@ async def test_one_types_and_the_others_are_refused_until_a_person_takes(api: Ma
 
 async def test_a_hundred_who_attach_at_once_all_see_the_same(api: MachineApi) -> None:
     terminal = await open_terminal(api, command="seq 1 2000; read x; echo the end")
+    async with attached(api.api, terminal, from_=0) as first:
+        await first.until(lambda: b"\n2000\r\n" in first.output)  # who sees the screen has not a part of it to come
     outputs: list[bytes] = []
     ready = anyio.Semaphore(0)
 
