@@ -13,7 +13,7 @@ run: ## start Outlive and show what it does (ARGS=--exit: leave when shown)
 test: ## everything: check, then all tests with real services (ARGS goes to pytest)
 	@scripts/setup dev
 	@scripts/check
-	@.venv/bin/pytest -n 3 --dist loadgroup $(ARGS)
+	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
 
 check: ## lint, types, layers, style, unit tests: under 3 minutes
 	@scripts/setup dev

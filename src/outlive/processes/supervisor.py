@@ -163,12 +163,12 @@ class Supervisor:
         self._is_recorded = False
 
     async def run(self) -> None:
-        self._write_record()
         failures: BaseExceptionGroup[OutliveError] | None = None
         async with anyio.create_task_group() as outside:
             # Outside of the work that a signal ends: a second signal is heard while the first is obeyed.
             await outside.start(self._watch_signals)
             try:
+                self._write_record()  # whoever finds us there may tell us to stop: by now we hear it
                 with self._work:
                     await self._keep_all()
             except* OutliveError as group:

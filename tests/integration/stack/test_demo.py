@@ -77,20 +77,24 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_but_the_time(home
     undisturbed = json.loads(run_demo(home, "--json").stdout)
     assert undisturbed["outcome"] == "done"
 
-    with home.start("demo") as process:
-        assert process.stdout is not None
-        # In the middle of an answer, and again right after a command was run.
-        for moment in ("gets 3 and wants 4", "Ran 7 tests"):
-            assert any(moment in line for line in process.stdout)
-            kill_worker(home)
-        rest = process.stdout.read()
-        assert process.wait() == 0, rest
-    assert "The turn is done." in rest
-    [disturbed, *_] = home.get("/v1/conversations")["items"]
-    events = home.get(f"/v1/conversations/{disturbed['id']}/events?limit=1000")["items"]
-    recovered = [event["data"] for event in events if event["type"] == "turn.recovered"]
+    # What is on the screen is a little late: a worker may have died between two steps, and then nothing is mended.
+    for _ in range(3):
+        with home.start("demo") as process:
+            assert process.stdout is not None
+            # In the middle of an answer, and again right after a command was run.
+            for moment in ("gets 3 and wants 4", "Ran 7 tests"):
+                assert any(moment in line for line in process.stdout)
+                kill_worker(home)
+            rest = process.stdout.read()
+            assert process.wait() == 0, rest
+        assert "The turn is done." in rest
+        [disturbed, *_] = home.get("/v1/conversations")["items"]
+        assert story_of(home, disturbed["id"]) == story_of(home, undisturbed["conversation"])
+        events = home.get(f"/v1/conversations/{disturbed['id']}/events?limit=1000")["items"]
+        recovered = [event["data"] for event in events if event["type"] == "turn.recovered"]
+        if recovered:
+            break
     assert recovered
-    assert story_of(home, disturbed["id"]) == story_of(home, undisturbed["conversation"])
 
 
 def test_the_sample_project_is_the_same_bundle_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

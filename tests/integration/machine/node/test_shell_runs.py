@@ -192,7 +192,8 @@ async def test_a_person_who_takes_the_terminal_stops_what_was_not_typed_and_noth
         assert ended[0].stdout == "ended\n"
         await act(node, at.machine, at.terminal, ANN, Input(data=b"rm -rf half-ty''ped"))
         await act(node, at.machine, at.terminal, ANN, Yield())
-        assert (await at.run("echo wh''ole")).stdout == "whole\n"
+        whole = await at.run("echo wh''ole")
+        assert whole.stdout == "whole\n", (whole, await at.printed(node))
 
 
 async def _is_running(node: Node, at: Desk) -> bool:
