@@ -40,7 +40,15 @@ class Line:
 
     def call(self, method: str, path: str, body: object = None, *, has_key: bool = True) -> Any:
         headers = {**self._headers, **({"Idempotency-Key": new_operation_id()} if method == "POST" and has_key else {})}
-        self._connection.request(method, path, None if body is None else json.dumps(body), headers)
+        content = None if body is None else json.dumps(body)
+        try:
+            return self._ask(method, path, content, headers)
+        except (BrokenPipeError, http.client.RemoteDisconnected):  # it was idle for so long that the server has closed it
+            self._connection.close()
+            return self._ask(method, path, content, headers)
+
+    def _ask(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Any:
+        self._connection.request(method, path, body, headers)
         answer = self._connection.getresponse()
         content = answer.read()
         if answer.status >= http.client.BAD_REQUEST:
