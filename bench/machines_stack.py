@@ -43,7 +43,7 @@ class Line:
         content = None if body is None else json.dumps(body)
         try:
             return self._ask(method, path, content, headers)
-        except (BrokenPipeError, http.client.RemoteDisconnected):  # it was idle for so long that the server has closed it
+        except (BrokenPipeError, http.client.RemoteDisconnected):  # idle for so long that the server has closed it
             self._connection.close()
             return self._ask(method, path, content, headers)
 
