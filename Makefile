@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help run test check crash replay fmt bench lock clean
+# Tests start hundreds of processes: without kept bytecode each of them would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## show this
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -13,7 +15,7 @@ run: ## start Outlive and show what it does (ARGS=--exit: leave when shown)
 test: ## everything: check, then all tests with real services (ARGS goes to pytest)
 	@scripts/setup dev
 	@scripts/check
-	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
+	@.venv/bin/python tests/whole_run.py $(ARGS)
 
 check: ## lint, types, layers, style, unit tests: under 3 minutes
 	@scripts/setup dev

@@ -1,0 +1,27 @@
+"""What `make test` tries a second time, and how it counts."""
+
+import whole_run
+
+
+def test_a_few_failures_of_real_stacks_are_tried_again() -> None:
+    assert whole_run.may_try_again(["tests/crash/loop/test_turns.py::test_a[node]"] * whole_run.MOST)
+
+
+def test_many_failures_are_no_bad_luck() -> None:
+    assert not whole_run.may_try_again(["tests/crash/loop/test_turns.py::test_a"] * (whole_run.MOST + 1))
+
+
+def test_what_is_pure_has_no_second_try() -> None:
+    stack = "tests/integration/stack/test_stack.py::test_a"
+    for pure in ("tests/unit/base/test_ids.py::test_b", "tests/replay/test_replay.py::test_c", "tests/style/test_d.py"):
+        assert not whole_run.may_try_again([stack, pure])
+
+
+def test_a_run_that_failed_without_a_failed_test_is_not_tried_again() -> None:
+    assert not whole_run.may_try_again([])
+
+
+def test_the_closing_line_counts_what_failed_twice_as_failed_and_the_rest_as_passed() -> None:
+    found = whole_run.counts("= 2 failed, 5660 passed, 1 skipped, 1 error in 1200.00s (0:20:00) =")
+    assert whole_run.closing_line(found) == "5660 passed, 3 failed, 1 skipped"
+    assert whole_run.closing_line(found, passed_alone=2) == "5662 passed, 1 failed, 1 skipped"

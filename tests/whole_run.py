@@ -1,0 +1,84 @@
+"""All tests, as `make test` runs them: several at a time, then once more, alone, the few of real stacks that failed.
+
+A machine that is shared with others stands still at times, and a test that drives six real processes can lose a race
+against a deadline then. Such a test gets a second try with the machine to itself, and its name is printed as UNSTEADY
+in both cases: a list to read and to mend, not to get used to. Rules:
+
+Rule 1: only tests under STACKS, which drive processes or machines, get one. What is pure has no excuse.
+Rule 2: at most MOST of them. More than that is no bad luck.
+Rule 3: what fails alone has failed. What was interrupted, or could not be collected, is not tried again.
+
+The last line counts: "N passed, N failed".
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+STACKS = ("tests/contract/", "tests/crash/", "tests/integration/", "tests/security/")
+MOST = 5
+AT_ONCE = 3
+_FAILED = 1  # pytest's exit code for "some tests failed", and for nothing else
+_LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+_GROUP = re.compile(r"@[\w-]+$")  # what --dist loadgroup adds to the name of a test that has a group
+_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
+
+
+def may_try_again(failed: Sequence[str]) -> bool:
+    """Whether these failures may be bad luck."""
+    return 0 < len(failed) <= MOST and all(name.startswith(STACKS) for name in failed)
+
+
+def counts(closing_line: str) -> dict[str, int]:
+    """What pytest's closing line counts; errors of fixtures are failures."""
+    found = {"passed": 0, "failed": 0, "skipped": 0}
+    for number, word in _COUNT.findall(closing_line):
+        found["failed" if word.startswith("error") else word] += int(number)
+    return found
+
+
+def closing_line(found: dict[str, int], passed_alone: int = 0) -> str:
+    """One that any reader of test runs understands."""
+    passed, failed = found["passed"] + passed_alone, found["failed"] - passed_alone
+    skipped = f", {found['skipped']} skipped" if found["skipped"] else ""
+    return f"{passed} passed, {failed} failed{skipped}"
+
+
+def _pytest(*arguments: str) -> tuple[int, dict[str, int]]:
+    """Run it, show what it says as it says it, and read its closing line."""
+    last = ""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "pytest", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            last = line if line.startswith("=") else last
+    return process.returncode, counts(last)
+
+
+def main(arguments: Sequence[str]) -> int:
+    _LAST_FAILED.unlink(missing_ok=True)  # names of tests that are gone would stay in it
+    code, found = _pytest("-n", str(AT_ONCE), "--dist", "loadgroup", *arguments)
+    if code != _FAILED:
+        print(closing_line(found))
+        return code
+    failed = sorted({_GROUP.sub("", name) for name in json.loads(_LAST_FAILED.read_text("utf-8"))})
+    if not may_try_again(failed):
+        print(closing_line(found))
+        return code
+    print(f"\n{len(failed)} of real stacks failed, and are tried once more, alone.", flush=True)
+    code, alone = _pytest("-p", "no:randomly", *failed)
+    for name in failed:
+        print(f"UNSTEADY {name}")
+    print(closing_line(found, len(failed) if code == 0 else alone["passed"]))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
