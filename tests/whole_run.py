@@ -53,7 +53,7 @@ def _pytest(*arguments: str) -> tuple[int, dict[str, int]]:
     last = ""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "pytest", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         for line in process.stdout:
             sys.stdout.write(line)
