@@ -219,7 +219,13 @@ def end_hibernate(machine: Machine, node: NodeId, generation: int, checkpoint: C
         raise ConflictError("machine.not_saved", f"Machine {machine.id!r} has no checkpoint {checkpoint!r}.")
     # Whose stop it was stays: one that a person has paused (its node ended, or the pause came too late) is at rest so
     # too, and only a resume wakes it.
-    fields = {"state": "hibernated", "node": None, "checkpoints_wanted": machine.checkpoints_made, "changed_at": now}
+    fields = {
+        "state": "hibernated",
+        "node": None,
+        "checkpoints_wanted": machine.checkpoints_made,
+        "reason": None,
+        "changed_at": now,
+    }
     return Change(fields, (_event("hibernated", machine, now, checkpoint=checkpoint),))
 
 
