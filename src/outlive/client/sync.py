@@ -108,9 +108,10 @@ class Conversation(ConversationShown):
         """What a person should read now."""
         return self._loop.run(self._twin.transcript)
 
-    def fork(self, at: int | None = None, *, model: str | None = None) -> "Conversation":
-        """A new conversation that shares this one's past up to event `at` (without one: all of it)."""
-        return Conversation(self._loop, self._loop.run(self._twin.fork, at, model=model))
+    def fork(self, at: int | None = None, *, model: str | None = None, machine: bool = False) -> "Conversation":
+        """A new conversation that shares this one's past up to event `at` (without one: all of it). `machine`: with a
+        copy of its machine, from the checkpoint nearest to that event; it is up when this returns."""
+        return Conversation(self._loop, self._loop.run(self._twin.fork, at, model=model, machine=machine))
 
     def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""

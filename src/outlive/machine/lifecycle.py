@@ -158,7 +158,9 @@ def end_up(
         "spec": machine.spec.model_copy(update={"base_key": base_key}),
     }
     kind: EventKind = "booted" if machine.state == "starting" else "woken"
-    events = [_event(kind, machine, now, node=node)]
+    # Born from a checkpoint without its memory: whoever expects what ran in it has to know.
+    cold = {"is_cold": True} if is_cold and machine.state == "starting" and machine.origin is not None else {}
+    events = [_event(kind, machine, now, node=node, **cold)]
     if is_cold and machine.state != "starting":
         events.append(_event("rebooted", machine, now))
     if gone_effects:
