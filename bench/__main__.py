@@ -16,6 +16,7 @@ from bench import (
     fan_out,
     idle,
     latency,
+    loop_batch,
     loop_first_delta,
     loop_throughput,
     loop_turn,
@@ -52,7 +53,7 @@ BENCHES = {
         *(appends, appends_postgres, catch_up, fan_out, latency, storage, idle),
         *(machines_start, machines_wake, machines_claim, machines_exec, machines_checkpoint, machines_idle),
         *(terminals_echo, terminals_attach, terminals_throughput, terminals_memory),
-        *(loop_turn, loop_first_delta, loop_throughput),
+        *(loop_turn, loop_first_delta, loop_throughput, loop_batch),
     )
 }
 

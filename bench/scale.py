@@ -42,6 +42,7 @@ class Scale:
     loop_crowds: tuple[int, ...]  # conversations at once
     loop_crowd_rounds: int
     loop_crowd_turns: int  # of all conversations together, but two of each at least
+    batch_items: int
 
     def with_rounds(self, rounds: int) -> "Scale":
         return replace(
@@ -97,6 +98,7 @@ FULL = Scale(
     loop_crowds=(1, 4, 16, 64),
     loop_crowd_rounds=3,
     loop_crowd_turns=32,
+    batch_items=160,
 )
 
 QUICK = Scale(
@@ -137,4 +139,5 @@ QUICK = Scale(
     loop_crowds=(1, 4),
     loop_crowd_rounds=1,
     loop_crowd_turns=2,
+    batch_items=8,
 )

@@ -1,12 +1,17 @@
-"""`make crash`: both campaigns, one after the other; `ARGS="machines ..."` or `ARGS="loop ..."` is one of them."""
+"""`make crash`: all campaigns, one after the other; `ARGS="machines ..."`, `loop` or `batch` is one of them."""
 
 import sys
 from collections.abc import Callable, Sequence
 
+from crash.batch import campaign as batch
 from crash.loop import campaign as loop
 from crash.machines import campaign as machines
 
-CAMPAIGNS: dict[str, Callable[[Sequence[str]], None]] = {"machines": machines.main, "loop": loop.main}
+CAMPAIGNS: dict[str, Callable[[Sequence[str]], None]] = {
+    "machines": machines.main,
+    "loop": loop.main,
+    "batch": batch.main,
+}
 
 
 def main(arguments: list[str]) -> None:

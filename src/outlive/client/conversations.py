@@ -37,17 +37,26 @@ class AsyncConversation(ConversationShown):
         self._facts = facts_of(await self._transport.call("GET", f"/conversations/{self.id}"))
         return self
 
-    async def send(self, text: str, *, attachments: Sequence[Mapping[str, Any]] = (), model: str | None = None) -> Sent:
+    async def send(
+        self,
+        text: str,
+        *,
+        attachments: Sequence[Mapping[str, Any]] = (),
+        model: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Sent:
         """Send a message. It is in the log, once, when this returns.
 
         An attachment is `{"name", "media_type", "data": bytes}`, or has the name of a stored `blob` instead of data.
+        With an `idempotency_key` of your own it is once for 24 hours, whoever sends it again.
         """
         body: dict[str, Any] = {"text": text}
         if attachments:
             body["attachments"] = [_attached(attachment) for attachment in attachments]
         if model is not None:
             body["model"] = model
-        answer = await self._transport.call("POST", f"/conversations/{self.id}/messages", body)
+        path = f"/conversations/{self.id}/messages"
+        answer = await self._transport.call("POST", path, body, key=idempotency_key)
         try:
             return Sent(answer["message_id"], answer["turn_id"], answer["seq"])
         except KeyError:
@@ -176,15 +185,18 @@ class AsyncConversations:
         model: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         parent: tuple[str, int] | None = None,
+        idempotency_key: str | None = None,
     ) -> AsyncConversation:
-        """Make a conversation; with `parent` (an id and a seq) a fork."""
+        """Make a conversation; with `parent` (an id and a seq) a fork. With an `idempotency_key` of your own one is
+        made in 24 hours, whoever asks again."""
         given = {"agent": agent, "title": title, "environment": environment, "model": model}
         body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if metadata is not None:
             body["metadata"] = dict(metadata)
         if parent is not None:
             body["parent"] = {"conversation": parent[0], "at": parent[1]}
-        return AsyncConversation(self._transport, facts_of(await self._transport.call("POST", "/conversations", body)))
+        answer = await self._transport.call("POST", "/conversations", body, key=idempotency_key)
+        return AsyncConversation(self._transport, facts_of(answer))
 
     async def get(self, id: str) -> AsyncConversation:
         answer = await self._transport.call("GET", f"/conversations/{_checked(id)}")
@@ -197,6 +209,17 @@ class AsyncConversations:
     async def search(self, query: str, *, limit: int | None = LIST_LIMIT, archived: bool = False) -> Found:
         """Those with all words of `query` in the title or in one message or answer, newest first."""
         return await self._list({"archived": str(archived).lower(), "q": query}, limit)
+
+    async def pages(self, *, archived: bool = False) -> AsyncIterator[Found]:
+        """All of them, newest first, page by page: leave the loop when you have enough."""
+        cursor: dict[str, str] = {}
+        while True:
+            params: Params = {"archived": str(archived).lower(), "limit": PAGE, **cursor}
+            answer = await self._transport.call("GET", "/conversations", params=params)
+            yield [AsyncConversation(self._transport, facts_of(item)) for item in items_of(answer)]
+            if not isinstance(following := answer.get("next"), str):
+                return
+            cursor = {"cursor": following}
 
     async def _list(self, params: Params, limit: int | None) -> Found:
         found: Found = []

@@ -39,12 +39,22 @@ class Conversation(ConversationShown):
         self._loop.run(self._twin.refresh)
         return self
 
-    def send(self, text: str, *, attachments: Sequence[Mapping[str, Any]] = (), model: str | None = None) -> Sent:
+    def send(
+        self,
+        text: str,
+        *,
+        attachments: Sequence[Mapping[str, Any]] = (),
+        model: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Sent:
         """Send a message. It is in the log, once, when this returns.
 
         An attachment is `{"name", "media_type", "data": bytes}`, or has the name of a stored `blob` instead of data.
+        With an `idempotency_key` of your own it is once for 24 hours, whoever sends it again.
         """
-        return self._loop.run(self._twin.send, text, attachments=attachments, model=model)
+        return self._loop.run(
+            self._twin.send, text, attachments=attachments, model=model, idempotency_key=idempotency_key
+        )
 
     def run(
         self,
@@ -148,8 +158,10 @@ class Conversations:
         model: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         parent: tuple[str, int] | None = None,
+        idempotency_key: str | None = None,
     ) -> Conversation:
-        """Make a conversation; with `parent` (an id and a seq) a fork."""
+        """Make a conversation; with `parent` (an id and a seq) a fork. With an `idempotency_key` of your own one is
+        made in 24 hours, whoever asks again."""
         made = self._loop.run(
             self._twin.create,
             agent=agent,
@@ -158,6 +170,7 @@ class Conversations:
             model=model,
             metadata=metadata,
             parent=parent,
+            idempotency_key=idempotency_key,
         )
         return Conversation(self._loop, made)
 

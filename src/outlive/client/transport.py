@@ -91,16 +91,17 @@ class Transport:
         deadline_s: float | None = None,
         attempt_s: float | None = None,
         has_key: bool = True,
+        key: str | None = None,
     ) -> dict[str, Any]:
         """The answer's JSON object, empty if there is none. Raises the server's error, or `unavailable`, `deadline`.
 
         A `body` of bytes is sent as it is, any other as JSON. `deadline_s` and `attempt_s` for what takes its time;
-        without `has_key` the body itself says what is the same.
+        without `has_key` the body itself says what is the same. `key`: the caller's own `Idempotency-Key`.
         """
         started = time.monotonic()
         all_s = self._deadline_s if deadline_s is None else deadline_s
         each_s = all_s / 3 if attempt_s is None else attempt_s
-        headers: dict[str, str] = {"Idempotency-Key": new_operation_id()} if method == "POST" and has_key else {}
+        headers = {"Idempotency-Key": key or new_operation_id()} if method == "POST" and has_key else {}
         content = json.dumps(body).encode() if isinstance(body, Mapping) else body
         if content is not None:
             headers["Content-Type"] = "application/json" if isinstance(body, Mapping) else "application/octet-stream"
