@@ -13,7 +13,7 @@ from hypothesis import settings
 from services.postgres import PostgresServer, run_postgres
 from services.redis import RedisService, redis_service
 
-# Who starts the tests in the background of a script hands down that Ctrl-C is ignored, to every program that they start.
+# Who starts the tests in the background of a script hands down to every program of theirs that Ctrl-C is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("outlive", deadline=None, database=None)
