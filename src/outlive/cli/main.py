@@ -20,6 +20,7 @@ from outlive.cli import (
     histories,
     machines,
     principals,
+    replay,
     roles,
     stack,
     terminals,
@@ -45,7 +46,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, batch, agents, histories)
+_CONVERSING = (turns, conversations, replay, batch, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

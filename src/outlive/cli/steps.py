@@ -109,6 +109,12 @@ def _known_note(type: str, data: Json, actor: object) -> str | None:
         case "turn.recovered":
             what = clean_line(data.get("what")).replace("_", " ")
             return f"↺ mended ({what}): {clean_line(data.get('reason'))}"
+        case "replay.started":
+            of = f"{clean_line(data.get('turn'))} of {clean_line(data.get('conversation'))}"
+            return f"a replay of {of} on {clean_line(data.get('model'))}"
+        case "replay.parted":
+            then = "from here on it is really done" if data.get("execute") else "nothing more is done"
+            return f"≠ parts from the recording at {clean_line(data.get('name'))}: {then}"
         case "turn.interrupted":
             return f"interrupted by {clean_line(actor)}{_because(data)}"
         case "turn.finished":

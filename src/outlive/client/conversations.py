@@ -156,6 +156,19 @@ class AsyncConversation(ConversationShown):
         )
         return AsyncConversation(self._transport, facts_of(answer))
 
+    async def replay(self, model: str, at: int | None = None, *, execute: bool = False) -> "AsyncConversation":
+        """Run a turn that is over again on another model: the last one, or that of event `at`. The conversation of the
+        replay; its calls are answered from the recording. `execute`: really do what the recording has no result for."""
+        body: dict[str, Any] = {"model": model} | ({"at": at} if at is not None else {})
+        body |= {"execute": True} if execute else {}
+        answer = await self._transport.call("POST", f"/conversations/{self.id}/replay", body)
+        return AsyncConversation(self._transport, facts_of(answer))
+
+    async def comparison(self, other: str | None = None) -> dict[str, Any]:
+        """A replay beside what it is a replay of; with `other` the newest turns of the two conversations."""
+        params = {"with": _checked(other)} if other is not None else {}
+        return await self._transport.call("GET", f"/conversations/{self.id}/comparison", params=params)
+
     async def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         await self._transport.call("DELETE", f"/conversations/{self.id}")

@@ -123,6 +123,15 @@ class Conversation(ConversationShown):
         copy of its machine, from the checkpoint nearest to that event; it is up when this returns."""
         return Conversation(self._loop, self._loop.run(self._twin.fork, at, model=model, machine=machine))
 
+    def replay(self, model: str, at: int | None = None, *, execute: bool = False) -> "Conversation":
+        """Run a turn that is over again on another model: the last one, or that of event `at`. The conversation of the
+        replay; its calls are answered from the recording. `execute`: really do what the recording has no result for."""
+        return Conversation(self._loop, self._loop.run(self._twin.replay, model, at, execute=execute))
+
+    def comparison(self, other: str | None = None) -> dict[str, Any]:
+        """A replay beside what it is a replay of; with `other` the newest turns of the two conversations."""
+        return self._loop.run(self._twin.comparison, other)
+
     def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         self._loop.run(self._twin.archive)

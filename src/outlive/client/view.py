@@ -33,6 +33,8 @@ _NOTES = frozenset(
         "subagent.started",
         "subagent.finished",
         "artifact.published",
+        "replay.started",
+        "replay.parted",
         "turn.interrupted",
         "turn.recovered",
     }

@@ -239,6 +239,33 @@ class TurnFinished(EventData):
     reason: str | None = None
 
 
+class ReplayStarted(EventData):
+    """The turn of this event runs `turn` of `conversation` (its events `first` to `last`) again, on another model and
+    with the same version of the agent. `left_out`: messages that had come after the first answer, and are not in it."""
+
+    type = "replay.started"
+    conversation: str
+    turn: str
+    first: Seq
+    last: Seq
+    agent: str
+    version: int
+    model: str
+    execute: bool = False
+    left_out: int = 0
+
+
+class ReplayParted(EventData):
+    """From this call on the replay does what the recording has no result for. `answered`: calls before it that were
+    answered from the recording. With `execute` it is really done from here on, else the turn ends here."""
+
+    type = "replay.parted"
+    call: str
+    name: str
+    answered: int
+    execute: bool
+
+
 DURABLE: dict[str, type[EventData]] = {
     cls.type: cls
     for cls in (
@@ -265,6 +292,8 @@ DURABLE: dict[str, type[EventData]] = {
         TurnInterrupted,
         TurnRecovered,
         TurnFinished,
+        ReplayStarted,
+        ReplayParted,
     )
 }
 

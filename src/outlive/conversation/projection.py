@@ -39,6 +39,8 @@ _NOTES = frozenset(
         "subagent.started",
         "subagent.finished",
         "artifact.published",
+        "replay.started",
+        "replay.parted",
         "turn.interrupted",
         "turn.recovered",
     }

@@ -201,6 +201,36 @@ def test_a_repository_is_named_in_the_conversation(outlive: Run, tmp_path: Path)
     assert shown(outlive, sent["conversation"])["metadata"]["repo"] == {"url": url}
 
 
+def test_a_turn_is_replayed_live_and_shown_beside_what_it_was(outlive: Run) -> None:
+    [was, *_] = lines_of(outlive("run", "Hello there", "--json").stdout)
+    result = outlive("replay", was["conversation"], "--model", "demo:")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "a replay of turn_" in result.stdout
+    assert "done in " in result.stdout, "it was followed"
+    live, _, table = result.stdout.rpartition("done in ")
+    assert live.count("message from") == 1, "what it shares with its recording is not shown again"
+    assert "≠" not in table
+    assert was["conversation"] in table
+    document = json.loads(outlive("replay", was["conversation"], "--model", "demo:", "--at", "2", "--json").stdout)
+    assert [row["same"] for row in document["rows"]] == [True]
+    made = outlive("replay", was["conversation"], "--model", "demo:", "--detach").stdout.strip()
+    assert json.loads(outlive("compare", made, "--json").stdout)["left"]["conversation"] == was["conversation"]
+    assert outlive("compare", was["conversation"], made).returncode == 0
+
+
+def test_what_cannot_be_replayed_or_compared_is_refused(outlive: Run) -> None:
+    empty = outlive("new").stdout.strip()
+    for arguments, code, said in (
+        (("replay", "conv_" + "0" * 32, "--model", "demo:"), 3, "no conversation"),
+        (("replay", empty, "--model", "demo:"), 1, "nothing to replay"),
+        (("replay", empty, "--model", "nonsense"), 2, "nonsense"),
+        (("compare", empty), 2, "is no replay"),
+        (("compare", empty, empty), 3, "nothing to compare"),
+    ):
+        result = outlive(*arguments)
+        assert (result.returncode, said in result.stderr) == (code, True), result.stderr
+
+
 def test_an_agent_is_applied_from_its_file_listed_and_shown(outlive: Run, tmp_path: Path) -> None:
     file = tmp_path / "reviewer.toml"
     file.write_text(AGENT)

@@ -37,6 +37,7 @@ def test_the_examples_of_a_guide_work(running: Home, name: str, blocks: int) -> 
 
 def test_the_examples_about_agents_work_where_somebody_answers(answering: Home) -> None:
     assert "turn.finished" in _run(answering, "agents.md", 1)
+    assert "[True]" in _run(answering, "replays.md", 1)
 
 
 def _run(home: Home, name: str, blocks: int) -> str:

@@ -5,6 +5,8 @@ from outlive.conversation.events import TurnStarted
 from outlive.loop.activities.scribe import MOVED, Scribe, actor_of
 from outlive.loop.binding import Agents
 from outlive.loop.plan import Begin, Finish, Plan
+from outlive.loop.replays import replay_of
+from outlive.loop.state import Binding
 from outlive.loop.views import View
 
 
@@ -12,7 +14,7 @@ async def begin_turn(scribe: Scribe, agents: Agents, view: View, turn: TurnId, b
     """What is next once it has begun. One that cannot be bound ends, and says why."""
     seen = view.seq  # which others who hold the view may move while we wait
     try:
-        bound = await agents.bind(begin.agent, begin.model)
+        bound = _bound_again(view, turn) or await agents.bind(begin.agent, begin.model)
     except OutliveError as error:
         if error.is_retryable:
             raise
@@ -28,3 +30,9 @@ async def begin_turn(scribe: Scribe, agents: Agents, view: View, turn: TurnId, b
         await scribe.views.refresh(view)
     reach(CrashPoint.TURN_AFTER_PLAN)
     return scribe.views.decide(view)
+
+
+def _bound_again(view: View, turn: TurnId) -> Binding | None:
+    """A replay has the agent as it was."""
+    replay = replay_of(view.events, turn)
+    return Binding(replay["agent"], replay["version"], replay["model"]) if replay is not None else None

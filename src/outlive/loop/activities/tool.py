@@ -18,10 +18,11 @@ from outlive.base import CrashPoint, EffectId, FencedError, OutliveError, StepId
 from outlive.conversation.events import ToolCall, ToolFinished, ToolRequested
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
-from outlive.loop.activities.scribe import Scribe, operator_of
+from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
 from outlive.loop.failures import to_failure
 from outlive.loop.plan import Plan
+from outlive.loop.replays import Replays
 from outlive.loop.state import Call, LastAnswer, OpenTurn
 from outlive.loop.tasks import RUN_TOOL, ToolTask
 from outlive.loop.tools import OtherTools, Tool, ToolContext, ToolParts, ToolResult
@@ -53,6 +54,7 @@ class ToolActivities:
         self._others = others
         self._agents = agents
         self._parts = parts
+        self._replays = Replays(parts.conversations)
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
@@ -86,6 +88,11 @@ class ToolActivities:
         call = _find_call(view, turn.answer, due)
         effect = EffectId(derive("eff", due.step))
         try:
+            replayed = await self._replays.answer(view.events, turn.id, turn.answer, due)
+            if replayed is not None and replayed.parted is not None:
+                await self._scribe.say(view, turn.id, f"parted/{turn.id}", actor_of(turn.bound), replayed.parted)
+                if replayed.finish is not None and not view.state.waiting:
+                    return Plan(conversation=view.conversation, turn=turn.id, seq=view.seq, finish=replayed.finish)
             persona = await self._agents.persona(turn.bound)
             requested = ToolRequested(call=call.id, name=call.name, arguments=call.arguments, effect=effect)
             writer = await self._scribe.start(view, turn, due.step, "tool", call.name, requested)
@@ -104,7 +111,10 @@ class ToolActivities:
             )
             at = _At(view, writer, attempt, call, context, said, await self._find_other(persona, call.name))
             begun.append(at)
-            result = await self._run(at, persona.tools, was_begun=due.is_requested)
+            result = replayed.result if replayed is not None else None
+            if result is None:
+                result = await self._run(at, persona.tools, was_begun=due.is_requested)
+                result = replayed.told(result) if replayed is not None else result
             begun.clear()
             reach(CrashPoint.TOOL_BEFORE_SEAL)
             await self._seal(at, result)

@@ -15,6 +15,9 @@ A person's message may hold a script, in double brackets. It says what the next 
     [[slow S]]  [[pace S]]       seconds before the first byte of the answer; between two pieces
     [[pings S]]                  seconds of nothing but signs of life before the first piece of the answer
 
+    [[as MODEL]]                 what follows, up to the next of these, is the script for MODEL alone; what stands
+                                 before the first is for all others
+
 and what goes wrong with the answer it stands in (N times, once if not said; `always`), before it is given:
 
     [[error STATUS]]             an HTTP error; more words: retry-after=V, retry-after-ms=V, type=T, code=C, message=M
@@ -125,6 +128,15 @@ def has_script(text: str) -> bool:
     return _WORD.search(text) is not None
 
 
+_AS = re.compile(r"\[\[as ([^\]]+)\]\]")
+
+
+def script_for(model: str, text: str) -> str:
+    """The part of a message that is the script for `model`."""
+    before, *rest = _AS.split(text)
+    return next((part for name, part in zip(rest[::2], rest[1::2], strict=True) if name.strip() == model), before)
+
+
 def read_script(text: str) -> list[Planned]:
     """The answers that a message asks for, in order. What cannot be read is left out."""
     reading = _Reading()
@@ -217,14 +229,14 @@ def filler(length: int) -> str:
     return (words * (length // len(words) + 1))[:length]
 
 
-def plan_answer(items: Sequence[Item], prefix: str) -> Planned:
+def plan_answer(items: Sequence[Item], prefix: str, model: str = "") -> Planned:
     """The answer to a conversation. The same conversation gets the same answer, whenever and how often it asks."""
     texts = [item.text for item in items if item.role == "user"]
     newest = texts[-1] if texts else ""
     place = max((n for n, item in enumerate(items) if item.role == "user" and has_script(item.text)), default=None)
     planned = Planned(text=f"You said: {newest[:200]}")
     if place is not None and (number := _next_answer(items[place + 1 :])) is not None:
-        answers = read_script(items[place].text)
+        answers = read_script(script_for(model, items[place].text))
         planned = answers[number] if number < len(answers) else Planned(text="Done.")
         planned = replace(planned, number=number)
     if planned.quote:

@@ -161,10 +161,10 @@ class PretendProvider:
         except ValueError:
             document = {}
         asked: Asked | Wrong = wire.read_request(document, headers)
-        answer = plan_answer(asked.items, wire.PREFIX) if isinstance(asked, Asked) else Planned()
+        model = str(document.get("model", ""))
+        answer = plan_answer(asked.items, wire.PREFIX, model) if isinstance(asked, Asked) else Planned()
         step = headers.get("x-outlive-step", "")
         key = f"{api} {step or hashlib.sha256(body).hexdigest()}"
-        model = str(document.get("model", ""))
         call = self.ledger.open(api, key, step, model, answer.number, body, self._clock.now().timestamp())
         try:
             if isinstance(asked, Wrong):
