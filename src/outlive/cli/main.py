@@ -11,6 +11,7 @@ import typer
 from outlive.base import OutliveError
 from outlive.cli import (
     agents,
+    approvals,
     bases,
     conversations,
     demo,
@@ -44,7 +45,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, agents, histories)
+_CONVERSING = (turns, conversations, approvals, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

@@ -14,6 +14,7 @@ import anyio.abc
 import anyio.to_thread
 
 from outlive.base import Clock, ConflictError, OutliveError, SystemClock
+from outlive.conversation.approvals import ApprovalIndex, Approvals
 from outlive.conversation.artifacts import Artifacts
 from outlive.conversation.backends.object_artifacts import ObjectArtifacts
 from outlive.conversation.backends.object_blobs import ObjectBlobs
@@ -52,6 +53,7 @@ class Stores(NamedTuple):
     terminals: TerminalRecords
     egress: EgressRecords
     agents: AgentRecords
+    approvals: ApprovalIndex
     check: Check
 
 
@@ -71,6 +73,7 @@ class Parts(NamedTuple):
     terminals: TerminalRecords
     egress: EgressRecords
     agents: AgentRegistry
+    approvals: Approvals
     clock: Clock
     readiness: Callable[[], Awaitable[Mapping[str, bool]]]
 
@@ -87,8 +90,9 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
         stores = await stack.enter_async_context(open_stores(settings, clock))
         objects = await open_object_store(settings)
         feed = await stack.enter_async_context(_open_feed(settings, stores.log))
+        conversations = Conversations(stores.log, stores.catalog, ObjectBlobs(objects), feed, clock)
         yield Parts(
-            conversations=Conversations(stores.log, stores.catalog, ObjectBlobs(objects), feed, clock),
+            conversations=conversations,
             catalog=stores.catalog,
             artifacts=ObjectArtifacts(objects),
             principals=CachedPrincipals(stores.principals, clock),
@@ -101,6 +105,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             terminals=stores.terminals,
             egress=stores.egress,
             agents=AgentRegistry(stores.agents, model_of_default(settings), clock),
+            approvals=Approvals(conversations, stores.approvals, clock),
             clock=clock,
             # Not the feed: without it everything still works, only later.
             readiness=Readiness({"database": stores.check, "objects": objects.check}, clock),
@@ -141,6 +146,7 @@ def migrations_of(settings: Settings) -> tuple[Migrations, ...]:
 @asynccontextmanager
 async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     from outlive.conversation.backends import sqlite_log
+    from outlive.conversation.backends.sqlite_approvals import SqliteApprovals
     from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
     from outlive.governance.backends import sqlite as governance
     from outlive.loop.backends import sqlite_agents
@@ -165,6 +171,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
                 *sqlite_records(database, clock),
                 SqliteEgress(database),
                 sqlite_agents.SqliteAgents(database),
+                SqliteApprovals(database),
                 check,
             )
 
@@ -172,6 +179,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
 @asynccontextmanager
 async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     from outlive.conversation.backends import postgres_log
+    from outlive.conversation.backends.postgres_approvals import PostgresApprovals
     from outlive.conversation.backends.postgres_catalog import PostgresCatalog
     from outlive.governance.backends import postgres as governance
     from outlive.loop.backends import postgres_agents
@@ -194,6 +202,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
                 *postgres_records(database),
                 PostgresEgress(database),
                 postgres_agents.PostgresAgents(database),
+                PostgresApprovals(database),
                 check,
             )
 

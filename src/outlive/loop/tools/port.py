@@ -18,6 +18,7 @@ from outlive.conversation.artifacts import Artifacts
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import ToolCall
 from outlive.loop.fitting import RESULT_BYTES
+from outlive.loop.holds import Settled
 from outlive.loop.tools.facts import Runs
 from outlive.machine.terminal.status import Operator
 
@@ -64,6 +65,7 @@ class ToolContext:
     operator: Operator  # in whose name it acts
     say: Say
     environment: str | None = None  # of the agent, for a conversation that names none
+    settled: Settled | None = None  # how that ended which the step had to wait for
 
     async def machine(self) -> "ToolMachine":
         """The conversation's machine, up. It is made when the first tool asks for it."""
