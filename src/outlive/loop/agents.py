@@ -27,6 +27,7 @@ from outlive.loop.binding import Persona
 from outlive.loop.models.registry import parse_model
 from outlive.loop.state import Binding
 from outlive.loop.tools.facts import RUNS
+from outlive.loop.tools.mcp.server import SERVERS_LIMIT, McpServer
 from outlive.loop.tools.own.offers import ToolOffers
 
 DEFAULT_AGENT = "coder"
@@ -48,6 +49,7 @@ class AgentDefinition(BaseModel):
     model: str | None = Field(max_length=200)
     instructions: str = Field(min_length=1, max_length=INSTRUCTIONS_LIMIT)
     tools: tuple[str, ...] = Field(max_length=100)
+    mcp: tuple[McpServer, ...] = Field((), max_length=SERVERS_LIMIT)
     environment: str | None = Field(None, min_length=1, max_length=200)
     budget: dict[str, JsonValue] | None = None
     policy: dict[str, JsonValue] | None = None
@@ -65,6 +67,13 @@ class AgentDefinition(BaseModel):
         if len(set(tools)) < len(tools):
             raise ValueError("a tool is named twice")
         return tools
+
+    @field_validator("mcp")
+    @classmethod
+    def _have_names_of_their_own(cls, servers: tuple[McpServer, ...]) -> tuple[McpServer, ...]:
+        if len({each.name for each in servers}) < len(servers):
+            raise ValueError("two servers have the same name")
+        return servers
 
     @field_validator("budget", "policy")
     @classmethod
@@ -216,7 +225,7 @@ class AgentRegistry:
         persona = self._remembered.get(key)
         if persona is None:
             found = (await self.version(*key)).definition
-            persona = Persona(found.instructions, found.tools, found.environment)
+            persona = Persona(found.instructions, found.tools, found.environment, found.mcp)
             self._remembered[key] = persona
             while len(self._remembered) > _REMEMBERED:
                 self._remembered.popitem(last=False)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outlive.loop.state import Binding
+from outlive.loop.tools.mcp.server import McpServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class Persona:
     instructions: str
     tools: tuple[str, ...]
     environment: str | None = None
+    mcp: tuple[McpServer, ...] = ()
 
 
 class Agents(Protocol):

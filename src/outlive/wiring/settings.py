@@ -30,6 +30,7 @@ from outlive.wiring.sections import (
     FeedSettings,
     LoopSettings,
     MachineSettings,
+    McpSettings,
     NodeSettings,
     ObjectSettings,
     SupervisorSettings,
@@ -114,6 +115,7 @@ class Settings(Places, BaseSettings):
     loop: LoopSettings = LoopSettings()
     node: NodeSettings = NodeSettings()
     machines: MachineSettings = MachineSettings()
+    mcp: McpSettings = McpSettings()
 
     @classmethod
     def settings_customise_sources(

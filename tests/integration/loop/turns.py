@@ -111,9 +111,21 @@ class Stage:
 
 @asynccontextmanager
 async def stage_at(
-    home: Path, temporal: str, machines: Callable[[Conversations], ConversationMachines] | None = None, **loop: Any
+    home: Path,
+    temporal: str,
+    machines: Callable[[Conversations], ConversationMachines] | None = None,
+    mcp: dict[str, Any] | None = None,
+    **loop: Any,
 ) -> AsyncIterator[Stage]:
-    settings = read_settings({"home": home, "temporal": {"address": temporal}, "worker": {"grace_s": 0}, "loop": loop})
+    settings = read_settings(
+        {
+            "home": home,
+            "temporal": {"address": temporal},
+            "worker": {"grace_s": 0},
+            "loop": loop,
+            "mcp": mcp,
+        }
+    )
     async with (
         anyio.create_task_group() as group,
         open_parts(settings) as parts,
