@@ -49,6 +49,8 @@ VIOLATIONS = [
     Violation("web", "conversation/conversations.py", "from starlette.requests import Request"),
     Violation("models", "loop/__init__.py", "import anthropic"),
     Violation("models", "api/__init__.py", "from openai import AsyncOpenAI"),
+    Violation("mcp", "loop/tools/shelf.py", "import mcp"),
+    Violation("http", "loop/tools/shelf.py", "import httpx2"),
     Violation("temporal", "machine/keeper.py", "from temporalio.client import Client"),
     Violation("temporal", "api/__init__.py", "import temporalio"),
     Violation("deterministic", "machine/workflow.py", "import outlive.machine.activities"),

@@ -6,6 +6,21 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from outlive.api.shapes import Metadata, Name
 from outlive.loop.agents import INSTRUCTIONS_LIMIT, NAME_PATTERN, Agent, AgentDefinition, AgentRegistry
+from outlive.loop.tools.mcp.server import NAME_PATTERN as MCP_NAME_PATTERN
+from outlive.loop.tools.mcp.server import SERVERS_LIMIT, McpServer
+
+
+class NewMcpServer(BaseModel):
+    """An MCP server: a command that runs in the machine, or an address."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: Annotated[str, StringConstraints(pattern=MCP_NAME_PATTERN)]
+    command: Annotated[list[str] | None, Field(min_length=1, max_length=100)] = None
+    env: dict[str, str] = {}
+    url: Annotated[str | None, StringConstraints(max_length=2_000)] = None
+    headers: dict[str, str] = {}
+    timeout_s: Annotated[float, Field(gt=0, le=3_600, strict=False)] = 120.0
 
 
 class NewAgent(BaseModel):
@@ -17,6 +32,7 @@ class NewAgent(BaseModel):
     model: Annotated[Name, Field(description="provider:name")]
     instructions: Annotated[str, StringConstraints(min_length=1, max_length=INSTRUCTIONS_LIMIT)]
     tools: Annotated[list[Name], Field(max_length=100, description="Names of tools that it may use.")]
+    mcp: Annotated[list[NewMcpServer], Field(max_length=SERVERS_LIMIT, description="MCP servers that it may use.")] = []
     environment: Annotated[Name | None, Field(description="Of its machines, where a conversation names none.")] = None
     budget: Metadata | None = None
     policy: Metadata | None = None
@@ -48,6 +64,7 @@ class AgentShown(BaseModel):
     model: str
     instructions: str
     tools: list[str]
+    mcp: list[McpServer]
     environment: str | None
     budget: dict[str, Any] | None
     policy: dict[str, Any] | None

@@ -97,6 +97,7 @@ def show(
         ("version", f"{found.version}{' (built in)' if found.builtin else ''}"),
         ("model", clean_line(found.model)),
         ("tools", clean_line(", ".join(found.tools))),
+        ("mcp", clean_line(", ".join(str(each.get("name")) for each in found.mcp)) if found.mcp else None),
         ("environment", clean_line(found.environment) if found.environment else None),
         ("budget", json_text(found.budget) if found.budget is not None else None),
         ("policy", json_text(found.policy) if found.policy is not None else None),

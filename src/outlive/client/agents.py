@@ -22,6 +22,7 @@ class AgentFacts:
     instructions: str
     tools: tuple[str, ...]
     environment: str | None
+    mcp: tuple[Mapping[str, Any], ...]
     budget: Mapping[str, Any] | None
     policy: Mapping[str, Any] | None
     builtin: bool
@@ -41,6 +42,7 @@ def agent_of(raw: Mapping[str, Any]) -> AgentFacts:
             instructions=raw["instructions"],
             tools=tuple(raw["tools"]),
             environment=raw.get("environment"),
+            mcp=tuple(raw.get("mcp") or ()),
             budget=raw.get("budget"),
             policy=raw.get("policy"),
             builtin=bool(raw.get("builtin")),

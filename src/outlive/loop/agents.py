@@ -28,6 +28,8 @@ from outlive.loop.holds import HOLD_LIMIT_S
 from outlive.loop.models.registry import parse_model
 from outlive.loop.state import Binding
 from outlive.loop.tools.facts import RUNS
+from outlive.loop.tools.mcp.listing import server_of
+from outlive.loop.tools.mcp.server import SERVERS_LIMIT, McpServer
 from outlive.loop.tools.own.offers import ToolOffers
 
 DEFAULT_AGENT = "coder"
@@ -60,6 +62,7 @@ class AgentDefinition(BaseModel):
     model: str | None = Field(max_length=200)
     instructions: str = Field(min_length=1, max_length=INSTRUCTIONS_LIMIT)
     tools: tuple[str, ...] = Field(max_length=100)
+    mcp: tuple[McpServer, ...] = Field((), max_length=SERVERS_LIMIT)
     environment: str | None = Field(None, min_length=1, max_length=200)
     budget: dict[str, JsonValue] | None = None
     policy: dict[str, JsonValue] | None = None
@@ -77,6 +80,13 @@ class AgentDefinition(BaseModel):
         if len(set(tools)) < len(tools):
             raise ValueError("a tool is named twice")
         return tools
+
+    @field_validator("mcp")
+    @classmethod
+    def _have_names_of_their_own(cls, servers: tuple[McpServer, ...]) -> tuple[McpServer, ...]:
+        if len({each.name for each in servers}) < len(servers):
+            raise ValueError("two servers have the same name")
+        return servers
 
     @field_validator("budget", "policy")
     @classmethod
@@ -127,7 +137,9 @@ async def check_known(definition: AgentDefinition, offers: ToolOffers | None = N
     if definition.model is not None:
         parse_model(definition.model)
     policy = policy_of(definition)
-    foreign = [name for name in policy.approve if name not in definition.tools or name in _ASK_ANYWAY]
+    servers = {server.name for server in definition.mcp}
+    own = {*definition.tools, *(name for name in policy.approve if server_of(name) in servers)}
+    foreign = [name for name in policy.approve if name not in own or name in _ASK_ANYWAY]
     if foreign:
         raise InvalidError(
             "agent.policy", f"policy.approve names {foreign[0][:100]!r}: name tools of this agent that do something."
@@ -246,8 +258,14 @@ class AgentRegistry:
         if persona is None:
             found = (await self.version(*key)).definition
             policy = policy_of(found)
-            approve = frozenset(policy.approve)
-            persona = Persona(found.instructions, found.tools, found.environment, approve, policy.approve_expires_s)
+            persona = Persona(
+                found.instructions,
+                found.tools,
+                found.environment,
+                approve=frozenset(policy.approve),
+                approve_expires_s=policy.approve_expires_s,
+                mcp=found.mcp,
+            )
             self._remembered[key] = persona
             while len(self._remembered) > _REMEMBERED:
                 self._remembered.popitem(last=False)

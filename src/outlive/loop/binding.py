@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outlive.loop.state import Binding
+from outlive.loop.tools.mcp.server import McpServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Persona:
     environment: str | None = None
     approve: frozenset[str] = frozenset()  # tools that are run only if a person approves
     approve_expires_s: float | None = None
+    mcp: tuple[McpServer, ...] = ()
 
 
 class Agents(Protocol):

@@ -42,6 +42,8 @@ def log_to_stderr() -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # One line for each call of a model: what it was is in the conversation's log.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    # It quotes what strangers' servers say.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -33,12 +33,13 @@ from outlive.loop.saver import Saver
 from outlive.loop.sweeper import TurnSweeper
 from outlive.loop.tools import ToolParts
 from outlive.loop.tools.own.shelf import KnownRuns
+from outlive.loop.tools.shelf import Shelf
 from outlive.loop.views import Views
 from outlive.loop.webhook import Webhook, key_of
 from outlive.loop.workflow import Turn
 from outlive.wiring.build import Parts
 from outlive.wiring.loop_client import make_loop_client
-from outlive.wiring.own_tools import make_own_tools
+from outlive.wiring.own_tools import make_mcp_tools, make_own_tools
 from outlive.wiring.providers import model_of_default
 from outlive.wiring.settings import Settings
 
@@ -64,13 +65,14 @@ async def open_loop_parts(
 ) -> AsyncIterator[LoopParts]:
     given = settings.loop
     runs = KnownRuns()
-    others = await make_own_tools(settings, parts.offers, client, runs)
     views = Views(parts.conversations, runs, Limits(steps=given.steps, at_once=given.tools_at_once))
     bounds = ModelBounds(Bounds(given.context_tokens, given.result_bytes), given.answer_tokens)
     demo = partial(DemoModel, given.demo_pace_s)
     patience = Patience(first_byte_s=max(Patience().first_byte_s, given.stall_s), silence_s=given.stall_s)
     models = ModelRegistry({"demo": demo}, patience=patience)
     tools = replace(tools, result_bytes=given.result_bytes)
+    own = await make_own_tools(settings, parts.offers, client, runs)
+    others = Shelf(tools, own, await make_mcp_tools(settings, parts.clock), runs)
     saver = Saver(tools)
     webhook = _webhook(settings, parts)
     scribe = Scribe(parts.conversations, views, saver.note_end)

@@ -1,19 +1,29 @@
-"""From settings to what a worker of users' tools, and who calls it, exchange arguments and results through."""
+"""From settings to tools that are not built in: what a worker of users' tools, and who calls it, exchange arguments and
+results through; and the ways to MCP servers."""
 
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from temporalio.client import Client
 
+from outlive.base import Clock
 from outlive.conversation.backends.object_blobs import ObjectBlobs
 from outlive.conversation.blobs import Blobs
+from outlive.governance.egress import parse_rules
+from outlive.governance.egress_dial import DirectDialer
+from outlive.loop.backends.mcp_client import SdkMcpClient
+from outlive.loop.backends.object_listings import ObjectListings
 from outlive.loop.backends.object_live import ObjectLiveOutput
 from outlive.loop.backends.temporal_own_tools import TemporalOwnTools
+from outlive.loop.tools.mcp.listings import McpTools
 from outlive.loop.tools.own.calling import LiveOutput
 from outlive.loop.tools.own.offers import ToolOffers
 from outlive.loop.tools.own.shelf import KnownRuns, OwnTools
 from outlive.wiring.build import open_object_store
 from outlive.wiring.settings import Settings
+
+_LOOKUPS = 4  # of names, at the same time
 
 
 def only_for_tools(settings: Settings) -> Settings:
@@ -34,3 +44,10 @@ async def make_own_tools(settings: Settings, offers: ToolOffers, client: Client,
     wait_s = settings.loop.tool_wait_s
     live = ObjectLiveOutput(await open_object_store(settings))
     return OwnTools(offers, TemporalOwnTools(client, live, wait_s), wait_s, runs)
+
+
+async def make_mcp_tools(settings: Settings, clock: Clock) -> McpTools:
+    """Tools of MCP servers, of whichever agents name some."""
+    rules = parse_rules(settings.mcp.allowed_hosts)
+    dialer = DirectDialer(ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="mcp-lookup"))
+    return McpTools(SdkMcpClient(rules, dialer), ObjectListings(await open_object_store(settings)), clock)

@@ -185,6 +185,15 @@ class ApprovalSettings(_Section):
         return self
 
 
+class McpSettings(_Section):
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        max_length=1_000,
+        description="Hosts (`host:port`, as in egress rules) at which workers may ask MCP servers. Addresses that are "
+        "not public have to be listed as such.",
+    )
+
+
 def _printable(token: SecretStr) -> SecretStr:
     text = token.get_secret_value()
     if not (text.isascii() and text.isprintable()) or " " in text:

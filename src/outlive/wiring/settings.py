@@ -31,6 +31,7 @@ from outlive.wiring.sections import (
     FeedSettings,
     LoopSettings,
     MachineSettings,
+    McpSettings,
     NodeSettings,
     ObjectSettings,
     SupervisorSettings,
@@ -116,6 +117,7 @@ class Settings(Places, BaseSettings):
     approvals: ApprovalSettings = ApprovalSettings()
     node: NodeSettings = NodeSettings()
     machines: MachineSettings = MachineSettings()
+    mcp: McpSettings = McpSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -34,6 +34,18 @@ async def test_applying_makes_versions_and_the_same_again_makes_none(api: Api) -
     assert (await api.http.get("/v1/agents/reviewer/versions/2")).json() == changed.json()
 
 
+async def test_the_mcp_servers_of_an_agent_are_kept_with_its_version(api: Api) -> None:
+    servers: list[dict[str, Any]] = [
+        {"name": "time", "command": ["mcp-server-time"], "env": {"TZ": "UTC"}},
+        {"name": "shop", "url": "https://shop.example.org/mcp", "headers": {"X-Who": "me"}, "timeout_s": 5},
+    ]
+    made = (await api.http.post("/v1/agents", json={**REVIEWER, "mcp": servers}, headers=fresh_key())).json()
+    shown = [{name: value for name, value in each.items() if value} for each in made["mcp"]]
+    assert shown == [{**servers[0], "timeout_s": 120.0}, {**servers[1], "timeout_s": 5.0}]
+    again = await api.http.post("/v1/agents", json={**REVIEWER, "mcp": made["mcp"]}, headers=fresh_key())
+    assert again.json() == made
+
+
 async def test_what_is_not_there_is_not_found(api: Api) -> None:
     for path in (
         "nobody",
@@ -59,9 +71,14 @@ async def test_what_is_not_there_is_not_found(api: Api) -> None:
         ({"policy": []}, "policy"),
         ({"policy": {"aprove": ["shell"]}}, "policy.aprove"),
         ({"policy": {"approve": ["search"]}}, "tools of this agent"),
+        ({"policy": {"approve": ["time__set"]}}, "tools of this agent"),
         ({"policy": {"approve_expires_s": 0}}, "approve_expires_s"),
         ({"instructions": ""}, "instructions"),
         ({"color": "red"}, "color"),
+        ({"mcp": [{"name": "a"}]}, "either a command or a url"),
+        ({"mcp": [{"name": "a", "command": ["x"]}, {"name": "a", "url": "https://a.example"}]}, "the same name"),
+        ({"mcp": [{"name": "a__b", "command": ["x"]}]}, "name"),
+        ({"mcp": [{"name": "a", "command": "x"}]}, "command"),
     ],
 )
 async def test_what_cannot_be_an_agent_is_refused_with_the_reason(api: Api, change: dict[str, Any], said: str) -> None:

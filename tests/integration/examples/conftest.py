@@ -11,7 +11,11 @@ from outlive.testing.pretend_provider import provider_process
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     with provider_process() as provider:
-        home = Home(tmp_path_factory.mktemp("examples") / "home", **provider.environment())
+        home = Home(
+            tmp_path_factory.mktemp("examples") / "home",
+            OUTLIVE_MCP__ALLOWED_HOSTS='["127.0.0.1:*"]',
+            **provider.environment(),
+        )
         try:
             home.up()
             yield home

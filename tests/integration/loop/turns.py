@@ -114,10 +114,11 @@ async def stage_at(
     temporal: str,
     machines: Callable[[Conversations], ConversationMachines] | None = None,
     approvals: dict[str, str] | None = None,
+    mcp: dict[str, Any] | None = None,
     **loop: Any,
 ) -> AsyncIterator[Stage]:
     given = {"home": home, "temporal": {"address": temporal}, "worker": {"grace_s": 0}, "loop": loop}
-    settings = read_settings({**given, "approvals": approvals or {}})
+    settings = read_settings({**given, "approvals": approvals or {}, "mcp": mcp})
     async with (
         anyio.create_task_group() as group,
         open_parts(settings) as parts,

@@ -301,10 +301,12 @@ def test_nobody_is_said_to_have_decided_only_when_nobody_can_any_more(log: Log, 
         (ToolCall(id="1", name="wait", arguments={"seconds": 31 * 24 * 3600}), None),
         (ToolCall(id="1", name="wait", arguments={}), None),
         (call("1", "write_file", path="x"), None),
+        (call("1", "time__set", to="noon"), AskAbout),
+        (call("1", "time__get"), None),
         (ToolCall(id="1", name="shell", arguments={}, error="no JSON"), None),
     ],
 )
 def test_a_call_waits_for_what_its_tool_and_its_agent_say(given: ToolCall, wish: type | None) -> None:
     allowed = ("shell", "read_file", "ask_human", "wait")
-    found = wish_of(given, allowed, {"shell", "write_file"}, None)
+    found = wish_of(given, allowed, {"shell", "write_file", "time__set"}, None)
     assert found is None if wish is None else isinstance(found, wish)

@@ -18,7 +18,7 @@ from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import Progress, run_beating
 from outlive.loop.activities.begin import begin_turn
 from outlive.loop.activities.pictures import fetch_pictures
-from outlive.loop.activities.scribe import Scribe, actor_of
+from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
 from outlive.loop.context import BOUNDS, Bounds, build_context
 from outlive.loop.failures import to_failure
@@ -36,8 +36,8 @@ from outlive.loop.models.registry import ModelRegistry
 from outlive.loop.plan import Finish, Plan
 from outlive.loop.state import OpenTurn
 from outlive.loop.tasks import CALL_MODEL, ModelTask
-from outlive.loop.tools import OtherTools
 from outlive.loop.tools.registry import specs_of
+from outlive.loop.tools.shelf import Shelf, Told
 from outlive.loop.views import View
 
 _SHORTER_TRIES = 3  # with half the context each, when the provider finds it too long
@@ -71,7 +71,7 @@ class ModelActivities:
         agents: Agents,
         models: ModelRegistry,
         bounds: ModelBounds,
-        others: OtherTools | None = None,
+        others: Shelf | None = None,
     ) -> None:
         self._others = others
         self._scribe = scribe
@@ -138,15 +138,16 @@ class ModelActivities:
         """Ask once; with less context if the provider finds it too long."""
         client, name = await self._models.find(at.model)
         images = await fetch_pictures(self._scribe.conversations.blobs, at.view.events)
-        others = await self._others.find(at.persona.tools) if self._others is not None else {}
-        tools = specs_of(at.persona.tools, others.values())
+        others = await self._tell_others(at)
+        tools = specs_of(at.persona.tools, others.tools)
+        instructions = "\n\n".join([at.persona.instructions, *others.notes])
         bounds = self._bounds.context
         reach(CrashPoint.MODEL_BEFORE_CALL)
         for tries_left in reversed(range(_SHORTER_TRIES)):
             context = build_context(
                 at.view.events,
                 before=at.writer.start,
-                instructions=at.persona.instructions,
+                instructions=instructions,
                 bounds=bounds,
                 images=images,
             )
@@ -166,6 +167,14 @@ class ModelActivities:
                     raise
                 bounds = replace(bounds, tokens=context.tokens // 2)
         raise AssertionError("the last try returns or raises")
+
+    async def _tell_others(self, at: _At) -> Told:
+        """The tools that are not built in."""
+        if self._others is None or at.turn.bound is None:
+            return Told()
+        conversation = at.view.conversation
+        operator = operator_of(conversation, at.turn.bound)
+        return await self._others.tell(at.persona, conversation, at.turn.id, at.step, operator)
 
     async def _listen(self, at: _At, pieces: Any) -> Answer:
         """Show what comes, to the end."""

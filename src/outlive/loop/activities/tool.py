@@ -27,8 +27,9 @@ from outlive.loop.plan import Plan
 from outlive.loop.replays import Replays
 from outlive.loop.state import Call, OpenTurn
 from outlive.loop.tasks import RUN_TOOL, ToolTask
-from outlive.loop.tools import OtherTools, Tool, ToolContext, ToolParts, ToolResult
+from outlive.loop.tools import Tool, ToolContext, ToolParts, ToolResult
 from outlive.loop.tools.registry import BUILT_IN, interrupt_tool, run_tool
+from outlive.loop.tools.shelf import Shelf
 from outlive.loop.tools.stopping import UNKNOWN
 from outlive.loop.tools.waiting import commented, refused
 from outlive.loop.views import View
@@ -52,7 +53,7 @@ class _At(NamedTuple):
 
 
 class ToolActivities:
-    def __init__(self, scribe: Scribe, agents: Agents, parts: ToolParts, others: OtherTools | None = None) -> None:
+    def __init__(self, scribe: Scribe, agents: Agents, parts: ToolParts, others: Shelf | None = None) -> None:
         self._scribe = scribe
         self._others = others
         self._agents = agents
@@ -118,7 +119,7 @@ class ToolActivities:
                 is_again=due.is_requested,
                 settled=settled,
             )
-            at = _At(view, writer, attempt, call, context, said, await self._find_other(persona, call.name))
+            at = _At(view, writer, attempt, call, context, said, await self._find_other(persona, call.name, context))
             begun.append(at)
             result = replayed.result if replayed is not None else None
             if result is None:
@@ -154,11 +155,11 @@ class ToolActivities:
                 raise
             return ToolResult("lost", f"It was tried {ATTEMPTS} times. {error.message}")
 
-    async def _find_other(self, persona: Persona, name: str) -> Tool | None:
+    async def _find_other(self, persona: Persona, name: str, context: ToolContext) -> Tool | None:
         """One that is not built in, if the agent has it and it is there."""
-        if self._others is None or name not in persona.tools:
+        if self._others is None or name in BUILT_IN:
             return None
-        return (await self._others.find([name])).get(name)
+        return await self._others.find(persona, name, context)
 
     async def _seal(self, at: _At, result: ToolResult) -> None:
         data = ToolFinished(

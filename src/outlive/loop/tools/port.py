@@ -7,7 +7,7 @@ Rule 2: a step may be run more than once, always with the same effect id. A tool
         under that id, whoever asks again; one that is not is not asked again, and its outcome is lost.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -73,14 +73,6 @@ class ToolContext:
         if self.parts.machines is None:
             raise ConflictError("machines.off", "There are no machines here: this server was set up without.")
         return await self.parts.machines.ensure(self)
-
-
-class OtherTools(Protocol):
-    """Where tools are found that are not built in."""
-
-    async def find(self, names: Collection[str]) -> Mapping[str, "Tool"]:
-        """Those of `names` that are there now, in their order."""
-        ...
 
 
 class Tool(Protocol):

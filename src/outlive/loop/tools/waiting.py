@@ -15,6 +15,7 @@ from outlive.conversation.events import ToolCall
 from outlive.loop.holds import EXPIRES_S, HOLD_LIMIT_S, AskAbout, AskPerson, Settled, WaitFor, Wish
 from outlive.loop.tools.arguments import Arguments, Text, parse
 from outlive.loop.tools.built_in import BuiltIn
+from outlive.loop.tools.mcp.listing import server_of
 from outlive.loop.tools.port import ToolContext, ToolResult
 
 QUESTION_LIMIT = 16_384  # characters
@@ -82,7 +83,8 @@ class AskHuman(BuiltIn[AskHumanArguments]):
 
 def wish_of(call: ToolCall, allowed: Collection[str], approve: Collection[str], expires_s: float | None) -> Wish | None:
     """What has to be waited for before a call is run. Nothing for one that its tool would refuse anyway."""
-    if call.name not in allowed or call.error is not None:
+    is_of_server = server_of(call.name) is not None  # which are not in the list of an agent's tools
+    if not (is_of_server or call.name in allowed) or call.error is not None:
         return None
     if call.name == Wait.name:
         given = parse(WaitArguments, call)

@@ -1,0 +1,219 @@
+"""The Model Context Protocol by its official SDK. Nothing of the SDK leaves this file.
+
+Rule 1: a server is a stranger. What it says is bounded before it is parsed, what it sends that is no message is passed
+        over, and whatever goes wrong is one of our errors.
+Rule 2: an address is asked only if the settings list its host, and is connected to exactly where that was judged to
+        lead (`mcp_http`).
+The SDK is imported when it is first needed, in a thread.
+"""
+
+import base64
+import binascii
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+
+from outlive.base import ConflictError, OutliveError, UnavailableError
+from outlive.governance.egress import EgressRules
+from outlive.governance.egress_dial import Dialer
+from outlive.loop.backends.mcp_http import judge, open_http
+from outlive.loop.tools.mcp.client import (
+    PAGES_LIMIT,
+    RAW_TOOLS_LIMIT,
+    Data,
+    HttpWay,
+    McpAnswer,
+    Question,
+    Way,
+)
+from outlive.loop.tools.mcp.listing import RawTool
+
+if TYPE_CHECKING:
+    import mcp
+    from mcp.client import Transport
+
+    from outlive.loop.tools.mcp.client import Pipe
+
+T = TypeVar("T")
+
+EFFECT_KEY = "dev.outlive/effect"  # in the metadata of a call: a server that keeps such keys does nothing twice
+_MESSAGE_LIMIT = 4_000
+
+
+class SdkMcpClient:
+    """`rules`: the hosts that may be asked. `dialer` finds out where they are."""
+
+    def __init__(self, rules: EgressRules, dialer: Dialer) -> None:
+        self._rules = rules
+        self._dialer = dialer
+
+    async def list_tools(self, way: Way) -> tuple[Sequence[RawTool], bool]:
+        async def ask(client: "mcp.Client") -> tuple[Sequence[RawTool], bool]:
+            raws: list[RawTool] = []
+            cursor: str | None = None
+            for _ in range(PAGES_LIMIT):
+                page = await client.list_tools(cursor=cursor)
+                raws += [_raw(each) for each in page.tools]
+                cursor = page.next_cursor
+                if cursor is None or len(raws) > RAW_TOOLS_LIMIT:
+                    break
+            return raws[:RAW_TOOLS_LIMIT], cursor is not None or len(raws) > RAW_TOOLS_LIMIT
+
+        return await self._ask(way, ask)
+
+    async def call(self, way: Way, question: Question) -> McpAnswer:
+        async def tell(progress: float, total: float | None, message: str | None) -> None:
+            if message:
+                question.say(message[:_MESSAGE_LIMIT])
+
+        async def ask(client: "mcp.Client") -> McpAnswer:
+            question.on_sent()
+            meta = cast("Any", {EFFECT_KEY: question.effect})
+            result = await client.call_tool(question.tool, dict(question.arguments), progress_callback=tell, meta=meta)
+            pieces = [piece for block in result.content for piece in _pieces(block)]
+            return McpAnswer(result.is_error, pieces, result.structured_content)
+
+        return await self._ask(way, ask)
+
+    async def _ask(self, way: Way, ask: Callable[["mcp.Client"], Awaitable[T]]) -> T:
+        sdk = await anyio.to_thread.run_sync(_import_sdk)
+        answers: list[T] = []
+        troubles: list[OutliveError] = []
+        try:
+            async with AsyncExitStack() as stack:
+                transport = await self._transport(way, stack, troubles)
+                client = await stack.enter_async_context(
+                    sdk.Client(transport, cache=None, client_info=sdk.Implementation(name="outlive", version="1"))
+                )
+                try:
+                    answers.append(await ask(client))
+                except sdk.MCPError as error:  # inside: a task group would wrap it
+                    troubles.append(_told(error))
+        except OutliveError:
+            raise
+        except Exception as error:  # noqa: BLE001  # of an SDK that a stranger feeds
+            if not answers:
+                troubles.append(_broken(error))
+        if answers:
+            return answers[0]
+        raise troubles[0]
+
+    async def _transport(self, way: Way, stack: AsyncExitStack, troubles: list[OutliveError]) -> "Transport":
+        if not isinstance(way, HttpWay):
+            return _pipe_transport(way, troubles)
+        from mcp.client.streamable_http import streamable_http_client
+
+        place = await judge(way.url, self._rules, self._dialer)
+        http = await stack.enter_async_context(open_http(place, way.headers))
+        return streamable_http_client(way.url, http_client=http)
+
+
+@asynccontextmanager
+async def _pipe_transport(pipe: "Pipe", troubles: list[OutliveError]) -> AsyncIterator[Any]:
+    """Messages as lines. When the pipe ends, or breaks, the session sees the end of what it reads."""
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def receive() -> None:
+        try:
+            async with incoming:
+                async for line in pipe.lines():
+                    try:
+                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    except ValueError:
+                        continue  # a banner, a log line: some print those
+                    await incoming.send(SessionMessage(message))
+        except OutliveError as error:
+            troubles.append(error)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass  # nobody listens any more
+
+    async def send() -> None:
+        try:
+            async with outgoing:
+                async for message in outgoing:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await pipe.send(text.encode() + b"\n")
+        except OutliveError as error:
+            troubles.append(error)
+            incoming.close()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(receive)
+        group.start_soon(send)
+        try:
+            yield read, write
+        finally:
+            for stream in (read, write, incoming, outgoing):
+                stream.close()
+            group.cancel_scope.cancel()
+
+
+# ── the SDK's shapes ──
+
+
+def _import_sdk() -> Any:
+    from types import SimpleNamespace
+
+    import mcp
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import Implementation
+
+    return SimpleNamespace(Client=mcp.Client, MCPError=MCPError, Implementation=Implementation)
+
+
+def _raw(tool: Any) -> RawTool:
+    hints = tool.annotations
+    return RawTool(
+        name=tool.name,
+        description=tool.description or tool.title or "",
+        schema=tool.input_schema,
+        is_read_only=bool(hints and hints.read_only_hint),
+        is_idempotent=bool(hints and hints.idempotent_hint),
+    )
+
+
+def _pieces(block: Any) -> list[str | Data]:
+    match block.type:
+        case "text":
+            return [block.text]
+        case "image" | "audio":
+            return [_decoded(block.mime_type, block.data)]
+        case "resource_link":
+            return [f"[{block.name}: {block.uri}]"]
+        case "resource":
+            resource = block.resource
+            if (text := getattr(resource, "text", None)) is not None:
+                return [text]
+            return [_decoded(resource.mime_type or "application/octet-stream", resource.blob)]
+        case other:
+            return [f"[something of the type {str(other)[:100]!r} that cannot be shown]"]
+
+
+def _decoded(media_type: str, text: str) -> str | Data:
+    try:
+        return Data(media_type[:100], base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return f"[{media_type[:100]} that cannot be decoded]"
+
+
+def _told(error: Any) -> OutliveError:
+    """What the server answered; or that the connection ended, which the SDK tells in the same way."""
+    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+    if error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+        return _broken(error)
+    return ConflictError("mcp.error", f"The MCP server answered with an error: {error.message[:_MESSAGE_LIMIT]}")
+
+
+def _broken(error: BaseException) -> UnavailableError:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    what = (str(error).splitlines() or [""])[0][:300] or type(error).__name__
+    return UnavailableError("mcp.broken", f"the connection broke off ({what}).")
