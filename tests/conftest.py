@@ -4,6 +4,7 @@ There is one PostgreSQL per test process and an empty database for each test tha
 """
 
 import itertools
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import settings
 
 from services.postgres import PostgresServer, run_postgres
 from services.redis import RedisService, redis_service
+
+# Who starts the tests in the background of a script hands down to every program of theirs that Ctrl-C is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("outlive", deadline=None, database=None)
 settings.load_profile("outlive")

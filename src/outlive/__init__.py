@@ -1,6 +1,6 @@
-"""Outlive: the self-hosted runtime for cloud agents. Here is the public door: `Client`, `AsyncClient`.
+"""Outlive: the self-hosted runtime for cloud agents. Here is the public door: `Client`, `AsyncClient`, and `tool`.
 
-The client is imported when it is asked for, so that a server process does not carry it.
+What is asked for is imported then, so that a server process does not carry the client, nor a tool the server.
 """
 
 TYPE_CHECKING = False  # as `typing` has it, whose import the command would have to wait for
@@ -8,10 +8,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from outlive.client import AsyncClient, Client
+    from outlive.toolkit import ToolContext, ToolError, tool
 
     __version__: str
 
-__all__ = ["AsyncClient", "Client", "__version__"]
+__all__ = ["AsyncClient", "Client", "ToolContext", "ToolError", "__version__", "tool"]
 
 
 def __getattr__(name: str) -> "Any":
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> "Any":
         import outlive.client
 
         return getattr(outlive.client, name)
+    if name in ("ToolContext", "ToolError", "tool"):
+        import outlive.toolkit
+
+        return getattr(outlive.toolkit, name)
     if name == "__version__":
         from importlib.metadata import version
 

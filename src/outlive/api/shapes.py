@@ -105,6 +105,10 @@ class NewConversation(_Sent):
 class NewFork(_Sent):
     at: Annotated[Seq | None, Field(description="Share everything up to this event; left out: everything.")] = None
     model: Name | None = None
+    machine: Annotated[
+        Literal["none", "fork"],
+        Field(description="`fork`: a copy of the machine it had then, from the checkpoint nearest to `at`."),
+    ] = "none"
 
 
 class NewInterrupt(_Sent):

@@ -56,6 +56,8 @@ class CrashPoint(StrEnum):
     TOOL_AFTER_SEAL = "tool.after_seal"
     TURN_BEFORE_END = "turn.before_end"
     TURN_AFTER_END = "turn.after_end"  # over in the log, the workflow does not know
+    FORK_AFTER_CONVERSATION = "fork.after_conversation"  # the fork is in the catalog, it has no machine
+    FORK_AFTER_MACHINE = "fork.after_machine"  # its machine is up, its log does not say so
     REMOVE_AFTER_DESTROY = "remove.after_destroy"  # the sandbox is gone, the record is not
 
 

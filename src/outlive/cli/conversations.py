@@ -147,6 +147,9 @@ def fork(
         int | None, typer.Option("--at", metavar="SEQ", min=1, help="Share everything up to this event. Default: all.")
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Model of the fork (provider:name).")] = None,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="With a copy of its machine, from the checkpoint nearest to that event.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make a conversation that shares the past of this one, and print its id.
@@ -155,9 +158,10 @@ def fork(
     Examples:
       outlive fork conv_0198...
       outlive fork conv_0198... --at 12
+      outlive fork conv_0198... --machine
     """
     with _client() as client:
-        made = client.conversations.get(conversation).fork(at, model=model)
+        made = client.conversations.get(conversation).fork(at, model=model, machine=machine)
     if json:
         _say_json(made.facts.to_json())
     else:

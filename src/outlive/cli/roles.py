@@ -20,20 +20,50 @@ def add_commands(app: typer.Typer) -> None:
     app.command("node")(node)
 
 
-def worker(json: Json = False, lifeline_fd: LifelineFd = None, ready_fd: ReadyFd = None) -> None:
+def worker(
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tools", metavar="MODULE[:NAME]", help="Run the tools of a Python module of yours, and no turns."
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue", metavar="NAME", help="Task queue of these tools. Default: one that the modules' names give."
+        ),
+    ] = None,
+    json: Json = False,
+    lifeline_fd: LifelineFd = None,
+    ready_fd: ReadyFd = None,
+) -> None:
     """Run a Temporal worker alone, without a supervisor.
 
-    It runs what has to happen in order and must not be forgotten: lifecycles of machines. Any number of them share the
-    work. Logs are JSON lines on stderr. SIGTERM ends it within seconds; what it was doing is tried again elsewhere.
+    It runs what has to happen in order and must not be forgotten: turns, and lifecycles of machines. Any number of them
+    share the work. Logs are JSON lines on stderr. SIGTERM ends it within seconds; what it was doing is tried again
+    elsewhere.
+
+    With --tools it runs tools of your own instead: functions with @tool in a module that Python finds from this folder.
+    It needs Temporal and the object store, and no database. Start it again to load changed tools.
 
     \b
-    Example:
+    Examples:
       OUTLIVE_TEMPORAL__ADDRESS=temporal:7233 OUTLIVE_DATABASE__URL=postgresql://... outlive worker
+      outlive worker --tools weather --tools acme.tools:billing
     """
-    from outlive.processes.worker import main
     from outlive.wiring.settings import read_settings
 
-    main(read_settings(), lifeline_fd, ready_fd)
+    settings = read_settings()
+    if tools:
+        from outlive.processes import tool_worker
+
+        tool_worker.main(settings, tools, queue, lifeline_fd, ready_fd)
+        return
+    if queue is not None:
+        raise typer.BadParameter("goes with --tools", param_hint="--queue")
+    from outlive.processes.worker import main
+
+    main(settings, lifeline_fd, ready_fd)
 
 
 def node(

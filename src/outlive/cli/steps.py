@@ -92,6 +92,11 @@ def _known_note(type: str, data: Json, actor: object) -> str | None:
     match type:
         case "machine.attached" | "machine.hibernated" | "machine.woken" | "machine.rebooted" | "machine.lost":
             return f"machine {machine}: {type.removeprefix('machine.')}"
+        case "machine.forked":
+            ahead = data.get("ahead")
+            later = len(ahead) if isinstance(ahead, list) else 0
+            told = f"; it also holds what {later} later steps did" if later else ""
+            return f"machine {machine}: a copy of {clean_line(data.get('origin'))}{told}"
         case "machine.rolled_back":
             effects = data.get("effects")
             gone = len(effects) if isinstance(effects, list) else 0

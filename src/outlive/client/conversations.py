@@ -7,7 +7,7 @@ from typing import Any
 from outlive.base import NotFoundError, is_id
 from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
-from outlive.client.machines import AsyncMachine, AsyncMachines
+from outlive.client.machines import VERB_S, AsyncMachine, AsyncMachines
 from outlive.client.running import Run
 from outlive.client.transport import Params, Transport
 from outlive.client.wire import (
@@ -143,11 +143,17 @@ class AsyncConversation(ConversationShown):
         answer = await self._transport.call("GET", f"/conversations/{self.id}/transcript")
         return transcript_of(answer)
 
-    async def fork(self, at: int | None = None, *, model: str | None = None) -> "AsyncConversation":
-        """A new conversation that shares this one's past up to event `at` (without one: all of it)."""
-        given = {"at": at, "model": model}
+    async def fork(
+        self, at: int | None = None, *, model: str | None = None, machine: bool = False
+    ) -> "AsyncConversation":
+        """A new conversation that shares this one's past up to event `at` (without one: all of it). `machine`: with a
+        copy of its machine, from the checkpoint nearest to that event; it is up when this returns."""
+        given = {"at": at, "model": model, "machine": "fork" if machine else None}
         body = {name: value for name, value in given.items() if value is not None}
-        answer = await self._transport.call("POST", f"/conversations/{self.id}/fork", body)
+        within_s = VERB_S if machine else None
+        answer = await self._transport.call(
+            "POST", f"/conversations/{self.id}/fork", body, deadline_s=within_s, attempt_s=within_s
+        )
         return AsyncConversation(self._transport, facts_of(answer))
 
     async def replay(self, model: str, at: int | None = None, *, execute: bool = False) -> "AsyncConversation":

@@ -118,9 +118,10 @@ class Conversation(ConversationShown):
         """What a person should read now."""
         return self._loop.run(self._twin.transcript)
 
-    def fork(self, at: int | None = None, *, model: str | None = None) -> "Conversation":
-        """A new conversation that shares this one's past up to event `at` (without one: all of it)."""
-        return Conversation(self._loop, self._loop.run(self._twin.fork, at, model=model))
+    def fork(self, at: int | None = None, *, model: str | None = None, machine: bool = False) -> "Conversation":
+        """A new conversation that shares this one's past up to event `at` (without one: all of it). `machine`: with a
+        copy of its machine, from the checkpoint nearest to that event; it is up when this returns."""
+        return Conversation(self._loop, self._loop.run(self._twin.fork, at, model=model, machine=machine))
 
     def replay(self, model: str, at: int | None = None, *, execute: bool = False) -> "Conversation":
         """Run a turn that is over again on another model: the last one, or that of event `at`. The conversation of the

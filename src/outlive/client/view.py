@@ -24,6 +24,7 @@ _NOTES = frozenset(
         "approval.requested",
         "approval.decided",
         "machine.attached",
+        "machine.forked",
         "machine.hibernated",
         "machine.woken",
         "machine.rebooted",

@@ -16,6 +16,15 @@ Rules of a step (one row of `attempts` each):
 A turn is ended once, while it is the open one; its end abandons what is still open. Nothing of a step follows a seal or
 the end of a turn in the same batch. An append that expects a head is refused when the log has moved on; a repeat of one
 that was appended is still a repeat.
+
+What a turn newly does (a step, a question to a person) belongs to the open turn, or to none while none is open:
+
+    turn given  | none is open       | it is the open one | another is open
+    ------------+--------------------+--------------------+----------------
+    none        | appended           | -                  | fenced
+    some turn   | fenced             | appended           | fenced
+
+So whoever stood still while its turn was ended begins nothing any more. Nor does a turn begin beside an open one.
 """
 
 from dataclasses import dataclass, field
@@ -43,6 +52,8 @@ from outlive.conversation.events import (
     TurnFinished,
 )
 from outlive.conversation.log import BATCH_LIMIT, Append, Appended, ConversationState, Writer
+
+_NEW_WORK = frozenset({"step.started", "approval.requested", "replay.parted"})  # only the open turn does that
 
 _COUNT_MAX = 2**31 - 1  # of attempts and batches: what every database can hold
 
@@ -127,8 +138,8 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
     refusal = (
         _refuse_moved(append, summary)
         or _refuse_batch(append, types, summary)
-        or _refuse_turn(append, types, summary)
         or _refuse_writer(append, types, known)
+        or _refuse_turn(append, types, summary)
     )
     if refusal is not None:
         return refusal
@@ -211,12 +222,16 @@ def _refuse_order(types: list[str]) -> OutliveError | None:
 
 
 def _refuse_turn(append: Append, types: list[str], summary: Summary) -> OutliveError | None:
-    if append.turn == summary.turn:
+    given, is_open = append.turn, summary.turn
+    if given == is_open:
         return None
     if not TURN_ENDS.isdisjoint(types):
-        return ConflictError("turn.over", f"Turn {append.turn!r} is not open, so it cannot end.")
-    if types[0] == "step.started" and summary.turn is not None:
-        return FencedError("turn.over", f"Turn {append.turn!r} is over: {summary.turn!r} is the open one. Stop.")
+        return ConflictError("turn.over", f"Turn {given!r} is not open, so it cannot end.")
+    if not _NEW_WORK.isdisjoint(types):
+        now = "no turn is open" if is_open is None else f"{is_open!r} is the open one"
+        return FencedError("turn.over", f"Turn {given!r} is over, or has not begun: {now}. Stop.")
+    if is_open is not None and "turn.started" in types:
+        return ConflictError("turn.over", f"Turn {given!r} cannot begin: {is_open!r} is the open one.")
     return None
 
 

@@ -7,7 +7,7 @@ all of it or nothing, and a follower that was not told reads the log (`follower.
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 from pydantic import JsonValue
@@ -18,6 +18,7 @@ from outlive.base import (
     CrashPoint,
     InvalidError,
     MessageId,
+    NotFoundError,
     OperationId,
     TurnId,
     derive,
@@ -95,6 +96,20 @@ class Conversations:
         made, event = await self._catalog.create(conversation, new, actor)
         self._tell(conversation, [event])
         return made
+
+    async def fork(
+        self, operation: OperationId, parent: Conversation, at: int, *, actor: str, **given: Any
+    ) -> Conversation:
+        """Make a conversation that shares the past of `parent` up to event `at`, and all that is not `given`."""
+        inherited = {name: getattr(parent, name) for name in ("agent", "title", "environment", "model", "metadata")}
+        return await self.create(operation, actor=actor, parent=(parent.id, at), **(inherited | given))
+
+    async def find_made(self, operation: OperationId) -> Conversation | None:
+        """What this operation made before a crash, if it came so far."""
+        try:
+            return await self._catalog.get(ConversationId(derive("conv", operation)))
+        except NotFoundError:
+            return None
 
     async def get(self, conversation: ConversationId) -> Conversation:
         return await self._catalog.get(conversation)

@@ -155,6 +155,18 @@ class MachineAttached(EventData):
     machine: str
 
 
+class MachineForked(EventData):
+    """The machine that was just attached is a copy of another one, made from that checkpoint of it. `ahead`: effects
+    that the copy holds, though this log does not tell of them: the checkpoint is younger than the event it was forked
+    at."""
+
+    type = "machine.forked"
+    machine: str
+    origin: str
+    checkpoint: str
+    ahead: list[str] = []
+
+
 class MachineHibernated(EventData):
     type = "machine.hibernated"
     machine: str
@@ -268,6 +280,7 @@ DURABLE: dict[str, type[EventData]] = {
         ApprovalRequested,
         ApprovalDecided,
         MachineAttached,
+        MachineForked,
         MachineHibernated,
         MachineWoken,
         MachineRebooted,

@@ -30,6 +30,7 @@ _NOTES = frozenset(
         "approval.requested",
         "approval.decided",
         "machine.attached",
+        "machine.forked",
         "machine.hibernated",
         "machine.woken",
         "machine.rebooted",

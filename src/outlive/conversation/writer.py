@@ -6,7 +6,8 @@
 
 There is nothing to close: a step that is never sealed stays open until its next attempt or the end of its turn.
 Each append is one batch with a number of its own: an append that failed because a part was away may be called again
-and is not doubled. A `fenced` error means that a newer attempt has started: stop.
+and is not doubled. A `fenced` error means that a newer attempt has started, or that the turn is not the open one (any
+more): stop. A step of no turn at all is written while none is open.
 """
 
 from typing import Literal
@@ -21,7 +22,12 @@ class StepWriter:
     """One attempt of one step. Made by `start_step`."""
 
     def __init__(
-        self, conversations: Conversations, conversation: ConversationId, turn: TurnId, writer: Writer, actor: str
+        self,
+        conversations: Conversations,
+        conversation: ConversationId,
+        turn: TurnId | None,
+        writer: Writer,
+        actor: str,
     ) -> None:
         self._conversations = conversations
         self._conversation = conversation
@@ -79,7 +85,7 @@ async def start_step(
     conversations: Conversations,
     conversation: ConversationId,
     *,
-    turn: TurnId,
+    turn: TurnId | None,
     step: StepId,
     attempt: int,
     kind: Literal["model", "tool"],

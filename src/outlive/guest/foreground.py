@@ -117,6 +117,15 @@ def _name_of(group: int) -> str:
         return ""
 
 
+def is_asleep(pid: int) -> bool:
+    """Whether it waits for something. One that was stopped does not, nor does one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read(1024).rpartition(b")")[2].split()[:1] == [b"S"]
+    except OSError:
+        return False
+
+
 def is_blind(master: int) -> bool:
     """Whether this kernel does not say which group is in front to whoever holds the PTY."""
     try:

@@ -30,6 +30,10 @@ class Input:
     def has_pending(self) -> bool:
         return bool(self._pending)
 
+    @property
+    def unwritten(self) -> int:
+        return len(self._pending)
+
     def attach(self, stream: Stream) -> int:
         """Take what comes from `stream`, which begins at the offset that is answered. A stream before it is left."""
         if self._stream is not None:

@@ -12,14 +12,14 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from outlive.guest.foreground import Foreground
+from outlive.guest.foreground import Foreground, is_asleep
 from outlive.guest.input import Input
 from outlive.guest.kept import Ring
 from outlive.guest.loop import Loop, Timer
 from outlive.guest.refusal import RefusalError
 from outlive.guest.spawn import Program
 from outlive.guest.stream import Stream
-from outlive.guest.tty import Size, set_size, start
+from outlive.guest.tty import Size, set_size, start, unread_keys
 from outlive.guest.wire import Words
 
 TERMINAL_LIMIT = 64
@@ -27,6 +27,7 @@ ATTACHMENT_LIMIT = 16
 RING_SIZE = 1024 * 1024
 _READ_SIZE = 64 * 1024
 _READS_AT_ONCE = 4
+_READS_TO_CATCH_UP = 64
 _DRAIN_S = 0.05
 _LOOK_AGAIN_S = 0.5
 _GRACE_S = 2.0
@@ -61,7 +62,7 @@ class Terminal:
         self._recorder: Attachment | None = None
         self.size = size
         self.output_at = loop.now()
-        self.pid, self._master, lookout = start(program, size)
+        self.pid, self._master, self._slave, lookout = start(program, size)
         self.foreground = Foreground(loop, self._master, self.pid, lookout)
         self._input = Input(loop, self._master, is_pipe=False)
         self._input.on_wait = self._watch
@@ -85,6 +86,15 @@ class Terminal:
             "exit": self.exit,
             "foreground": foreground,
         }
+
+    def look_at_line(self, foreground: Words | None) -> Words:
+        """Whether what is in front waits, has read all keys, and has printed (up to `end`) what it had to say to them.
+        Keys come from here alone: what is true now stays true until more are taken."""
+        in_pty = unread_keys(self._slave) if self.is_open else None
+        unread = None if in_pty is None else in_pty + self._input.unwritten
+        group = self.pid if foreground is None else foreground["group"]
+        is_waiting = unread == 0 and isinstance(group, int) and is_asleep(group) and self._catch_up()
+        return {"unread": unread, "is_waiting": is_waiting, "input": self._input.taken, "end": self._ring.end}
 
     # Operators
 
@@ -168,6 +178,18 @@ class Terminal:
         if not self._ring.room:
             self._watch()
         self._push()
+
+    def _catch_up(self) -> bool:
+        """Whether all that was printed is in the ring."""
+        is_level = False
+        for _ in range(_READS_TO_CATCH_UP):
+            if not self._read_once():
+                is_level = self._ring.room > 0
+                break
+        if not self._ring.room:
+            self._watch()
+        self._push()
+        return is_level
 
     def _read_once(self) -> bool:
         """Whether there may be more."""

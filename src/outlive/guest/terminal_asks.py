@@ -26,6 +26,7 @@ class TerminalAsks:
             "terminal_attach": self._attach,
             "terminal_ack": self._acknowledge,
             "terminal_drop_input": self._drop_input,
+            "terminal_line": self._line,
             "terminal_wait": self._wait,
             "terminal_resize": self._resize,
             "terminal_signal": self._signal,
@@ -60,6 +61,10 @@ class TerminalAsks:
     def _drop_input(self, ask: Ask) -> None:
         terminal = self._terminals.get(read.text(ask.words, "terminal"))
         ask.answer(terminal.drop_input(read.whole(ask.words, "upto", 0)))
+
+    def _line(self, ask: Ask) -> None:
+        terminal = self._terminals.get(read.text(ask.words, "terminal"))
+        terminal.foreground.look(lambda foreground: ask.answer(terminal.look_at_line(foreground)))
 
     def _wait(self, ask: Ask) -> None:
         terminal = self._terminals.get(read.text(ask.words, "terminal"))

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import termios
 from typing import NamedTuple
 
@@ -21,11 +22,27 @@ class Size(NamedTuple):
 class Started(NamedTuple):
     pid: int  # also of its session and process group
     master: int
+    slave: str  # the path of the program's side
     lookout: socket.socket | None  # to a process in the session, where the kernel needs one (`foreground.py`)
 
 
 def set_size(descriptor: int, size: Size) -> None:
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
+
+
+def unread_keys(slave: str) -> int | None:
+    """Bytes that were typed and wait in the PTY; None if it does not say. For a program that reads whole lines those of
+    one that is not entered are not counted."""
+    try:
+        descriptor = os.open(slave, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def start(program: Program, size: Size) -> Started:
@@ -35,6 +52,7 @@ def start(program: Program, size: Size) -> Started:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) if is_blind(master) else (None, None)
     try:
         set_size(slave, size)
+        path = os.ttyname(slave)
         if os.getuid() == 0:
             os.fchown(slave, program.user.uid, program.user.gid)
         pid = os.fork()
@@ -55,7 +73,7 @@ def start(program: Program, size: Size) -> Started:
             os.close(descriptor)
         if theirs is not None:
             theirs.close()
-    return Started(pid, master, ours)
+    return Started(pid, master, path, ours)
 
 
 def _become(program: Program, slave: int, saying: int, lookout: socket.socket | None) -> None:

@@ -27,6 +27,7 @@ from outlive.loop.binding import Persona
 from outlive.loop.models.registry import parse_model
 from outlive.loop.state import Binding
 from outlive.loop.tools.facts import RUNS
+from outlive.loop.tools.own.offers import ToolOffers
 
 DEFAULT_AGENT = "coder"
 INSTRUCTIONS_LIMIT = 256 * 1024  # characters
@@ -108,15 +109,19 @@ class AgentRecords(Protocol):
         ...
 
 
-def check_known(definition: AgentDefinition) -> None:
+async def check_known(definition: AgentDefinition, offers: ToolOffers | None = None) -> None:
     """Refuse what nothing here could run. Asked when it is applied, not when it is read: what was once applied stays
-    readable, whatever a later release still has."""
+    readable, whatever a later release, or a user's worker, still has."""
     if definition.model is not None:
         parse_model(definition.model)
-    unknown = [name for name in definition.tools if name not in RUNS]
+    others = [name for name in definition.tools if name not in RUNS]
+    offered = await offers.find(others) if offers is not None and others else {}
+    unknown = [name for name in others if name not in offered]
     if unknown:
         raise InvalidError(
-            "agent.unknown_tool", f"There is no tool {unknown[0][:100]!r}; there are: {', '.join(RUNS)}."
+            "agent.unknown_tool",
+            f"There is no tool {unknown[0][:100]!r}; there are: {', '.join(RUNS)}. Tools of your own are offered by a "
+            "worker: outlive worker --tools MODULE.",
         )
 
 
@@ -158,16 +163,18 @@ class AgentRegistry:
         model: str,
         clock: Clock | None = None,
         built_in: Sequence[AgentDefinition] = (CODER,),
+        offers: ToolOffers | None = None,
     ) -> None:
         self._records = records
         self._model = model
         self._clock = clock or SystemClock()
+        self._offers = offers
         self._built_in = {each.name: each for each in built_in}
         self._remembered: OrderedDict[tuple[str, int], Persona] = OrderedDict()
 
     async def apply(self, definition: AgentDefinition, *, by: str) -> Agent:
         """Make it the newest version of its name. The same again changes nothing."""
-        check_known(definition)
+        await check_known(definition, self._offers)
         return await self._records.put(definition, is_builtin=False, by=by, at=to_text(self._clock.now()))
 
     async def get(self, name: str) -> Agent:

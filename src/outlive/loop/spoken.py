@@ -130,6 +130,8 @@ class _Teller:
     def _note(self, event: Event) -> str | None:
         data = event.data
         match event.type:
+            case "machine.forked":
+                return _forked(data["ahead"])
             case "machine.rolled_back":
                 return self._rolled_back(data["effects"])
             case "turn.interrupted":
@@ -149,6 +151,7 @@ class _Teller:
 
 
 _NOTES = {
+    "machine.forked": "",
     "machine.rebooted": "The machine was restarted with its files as they were. No process, terminal or shell variable"
     " from before is there any more.",
     "machine.woken": "The machine slept and was woken. Connections to the outside from before are gone.",
@@ -162,6 +165,18 @@ _ENDS = {
     "out_of_budget": "The turn ended because its budget was used up",
     "waiting_expired": "The turn ended because nobody answered in time",
 }
+
+
+def _forked(ahead: list[str]) -> str:
+    said = (
+        "From here on this conversation goes its own way, in a machine of its own: a copy of the one before, with its"
+        " files and processes. Commands run in a new shell there: variables and folder of the one before are not set."
+        " Connections to the outside from before are gone."
+    )
+    if not ahead:
+        return said
+    calls = "a call" if len(ahead) == 1 else f"{len(ahead)} calls"
+    return f"{said} It was copied later than this point: it also holds what {calls} did that you are not told of. Look."
 
 
 def _because(reason: str | None) -> str:

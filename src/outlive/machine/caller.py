@@ -2,7 +2,9 @@
 
 Rule 1: a command is only ever asked for again with its effect id, so asking again never runs it again.
 Rule 2: what the journal knows is answered from it: a machine is not woken for something that is over.
-Rule 3: an effect that was begun in a machine that is gone for good is `lost`. That is an answer, and it stays.
+Rule 3: one that was only begun may never have been started, if its machine was put to sleep or its node died just
+        then: it is asked for again, with the request, and the machine's own ledger says whether it starts.
+Rule 4: an effect that was begun in a machine that is gone for good is `lost`. That is an answer, and it stays.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -30,6 +32,7 @@ from outlive.machine.status import Effect, Machine
 MOVED: frozenset[str] = frozenset(
     {
         "machine.fenced",
+        "machine.busy",
         "machine.guest_away",
         "node.away",
         "node.slow",
@@ -52,11 +55,10 @@ class Asked(NamedTuple):
 
     effect: EffectId
     digest: str
-    is_background: bool = False
 
 
 def asked_of(request: ExecRequest) -> Asked:
-    return Asked(request.effect_id, digest_of(request), request.background)
+    return Asked(request.effect_id, digest_of(request))
 
 
 class MachineCaller:
@@ -96,8 +98,8 @@ class MachineCaller:
         """What `call` returns for the machine's generation, awake. It may be called more than once."""
         patience = _Patience()
         while True:
-            awake = await self._keeper.ensure_awake(machine)
             try:
+                awake = await self._keeper.ensure_awake(machine)
                 return await call(awake.generation)
             except OutliveError as error:
                 await patience.wait_or_raise(error)
@@ -133,7 +135,7 @@ class MachineCaller:
         known = await self._effects.find(machine, asked.effect)
         if known is not None and known.digest != asked.digest:
             raise ConflictError("effect.other_request", f"Effect {known.id!r} stands for another command.")
-        if known is not None and (known.is_over or asked.is_background):
+        if known is not None and known.is_over:
             return known
         if known is not None and record.state == "lost" and record.checkpoint is None:
             return await self._effects.finish(known.model_copy(update={"state": "lost", "ended_at": self._clock.now()}))
@@ -160,6 +162,9 @@ class _Patience:
 
     async def wait_or_raise(self, error: OutliveError) -> None:
         now = anyio.current_time()
+        if error.code == "machine.hibernated":  # no trouble: it is woken, and then asked anew
+            self._until, self._next_s = None, _SHORTEST_S
+            return
         if self._until is None:
             self._until = now + RETRY_WITHIN_S
         if error.code not in MOVED or now + self._next_s > self._until:

@@ -21,6 +21,7 @@ from outlive.base import (
     OperationId,
     OutliveError,
     PrincipalId,
+    UnavailableError,
 )
 from outlive.machine import lifecycle
 from outlive.machine.lifecycle import Verb
@@ -40,6 +41,11 @@ _REACHED: dict[Verb, Desired] = {
     "exec": "running",
     "delete": "deleted",
 }
+
+
+def hibernated_meanwhile(machine: MachineId) -> UnavailableError:
+    """Nothing was begun in it. Whoever asks again wakes it."""
+    return UnavailableError("machine.hibernated", f"Machine {machine!r} was hibernated meanwhile; ask again.")
 
 
 class Settler(Protocol):
@@ -135,7 +141,8 @@ class MachineKeeper:
         return await self._settle(machine, desired)
 
     async def ensure_awake(self, machine: MachineId) -> Machine:
-        """For a caller who is about to use it. Costs one read while it is running."""
+        """For a caller who is about to use it. Costs one read while it is running. `machine.hibernated` (unavailable)
+        if somebody has put it to sleep again meanwhile: ask again."""
         found = await self._machines.get(machine)
         if found.state == "running" and found.desired == "running":
             return found
@@ -200,6 +207,9 @@ class MachineKeeper:
             return found
         if _is_wanted(found, desired, checkpoints):
             raise DeadlineError("machine.not_settled", f"Machine {machine!r} is still {found.state}; ask again.")
+        # One that could not be woken is to stay hibernated too, and says why.
+        if desired == "running" and found.desired == "hibernated" and found.reason is None:
+            raise hibernated_meanwhile(machine)
         raise ConflictError("machine.not_reached", f"Machine {machine!r} is {found.state}: {found.reason}")
 
 

@@ -158,7 +158,9 @@ def end_up(
         "spec": machine.spec.model_copy(update={"base_key": base_key}),
     }
     kind: EventKind = "booted" if machine.state == "starting" else "woken"
-    events = [_event(kind, machine, now, node=node)]
+    # Born from a checkpoint without its memory: whoever expects what ran in it has to know.
+    cold = {"is_cold": True} if is_cold and machine.state == "starting" and machine.origin is not None else {}
+    events = [_event(kind, machine, now, node=node, **cold)]
     if is_cold and machine.state != "starting":
         events.append(_event("rebooted", machine, now))
     if gone_effects:
@@ -219,7 +221,13 @@ def end_hibernate(machine: Machine, node: NodeId, generation: int, checkpoint: C
         raise ConflictError("machine.not_saved", f"Machine {machine.id!r} has no checkpoint {checkpoint!r}.")
     # Whose stop it was stays: one that a person has paused (its node ended, or the pause came too late) is at rest so
     # too, and only a resume wakes it.
-    fields = {"state": "hibernated", "node": None, "checkpoints_wanted": machine.checkpoints_made, "changed_at": now}
+    fields = {
+        "state": "hibernated",
+        "node": None,
+        "checkpoints_wanted": machine.checkpoints_made,
+        "reason": None,
+        "changed_at": now,
+    }
     return Change(fields, (_event("hibernated", machine, now, checkpoint=checkpoint),))
 
 

@@ -6,9 +6,19 @@ import anyio
 import pytest
 
 from outlive.base import FencedError, OutliveError, StepId, new_step_id, new_turn_id
-from outlive.conversation.events import Event, MessageSent, StepStarted, ToolRequested, TurnFinished, TurnStarted
-from outlive.conversation.log import Appended, OpenAttempt, Writer
+from outlive.conversation.events import (
+    ApprovalRequested,
+    Event,
+    MessageSent,
+    StepStarted,
+    ToolRequested,
+    TurnFinished,
+    TurnInterrupted,
+    TurnStarted,
+)
+from outlive.conversation.log import Append, Appended, EventLog, OpenAttempt, Writer
 from outlive.testing.conversations import (
+    AT,
     StorePlace,
     at,
     attempt_all,
@@ -51,6 +61,18 @@ FATES = [
     Fate("abandoned", 3, True, "step.abandoned"),
     Fate("abandoned", 3, False, "step.abandoned"),
 ]
+
+
+START_AND_REQUEST = (
+    StepStarted(kind="tool", name="shell"),
+    ToolRequested(call="c", name="shell", arguments={}, effect="e"),
+)
+
+
+async def refusal_of(log: EventLog, append: Append) -> OutliveError:
+    (answer,) = await attempt_all(log, [append])
+    assert isinstance(answer, OutliveError)
+    return answer
 
 
 def expected_open(events: list[Event], upto: int) -> list[OpenAttempt]:
@@ -97,6 +119,46 @@ class FencingContract:
                 assert isinstance(answer, OutliveError)
                 assert answer.code == fate.ends
                 assert await whole(log, conversation) == before
+
+    async def test_a_turn_that_is_over_begins_nothing_any_more(self, place: StorePlace) -> None:
+        """Whoever stood still while its turn was ended goes on through another connection, and remembers it as open."""
+        async with at(place) as (log, catalog), at(place) as (other, _):
+            conversation, turn, next_turn = await new_conversation(catalog), new_turn_id(), new_turn_id()
+            await other.append(message(conversation, "go", turn=turn))
+            late = of_step(conversation, Writer(new_step_id(), 1, 0), *START_AND_REQUEST, turn=turn)
+            asks = batch(conversation, ApprovalRequested(approval="a", question="?", expires_at=AT), turn=turn)
+            begins = batch(conversation, TurnStarted(agent="a", version=1, model="demo:"), turn=turn)
+            ended = batch(conversation, TurnInterrupted(), TurnFinished(outcome="interrupted"), turn=turn)
+            assert (await log.append(ended)).seqs == (3, 4)
+            for _ in range(2):  # at first it relies on what it remembers, then it has looked
+                refused = [await refusal_of(other, each) for each in (late, asks)]
+                assert [(type(each), each.code) for each in refused] == [(FencedError, "turn.over")] * 2
+            await log.append(message(conversation, "go on", turn=next_turn))
+            refused = [await refusal_of(other, each) for each in (late, asks, begins)]
+            assert [each.code for each in refused] == ["turn.over"] * 3
+            assert await log.head(conversation) == 5, "nothing of a refused batch is there"
+            assert (await catalog.get(conversation)).turn == next_turn
+            await other.append(start(conversation, new_step_id(), 1, turn=next_turn))
+
+    async def test_of_an_end_and_a_step_at_once_the_step_came_before_or_is_refused(self, place: StorePlace) -> None:
+        async with at(place) as (log, catalog), at(place) as (other, _):
+            for _ in range(10):
+                conversation, turn = await new_conversation(catalog), new_turn_id()
+                await log.append(message(conversation, "go", turn=turn))
+                starts = [start(conversation, new_step_id(), 1, turn=turn) for _ in range(4)]
+                answers: list[Appended | OutliveError] = []
+
+                async def step(appends: list[Append], into: list[Appended | OutliveError]) -> None:
+                    into.extend(await attempt_all(other, appends))
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(step, starts, answers)
+                    tasks.start_soon(log.append, batch(conversation, TurnFinished(outcome="interrupted"), turn=turn))
+                events = await whole(log, conversation)
+                assert events[-1].type == "turn.finished"
+                assert sum(isinstance(answer, Appended) for answer in answers) == len(events) - 3
+                codes = {answer.code for answer in answers if isinstance(answer, OutliveError)}
+                assert codes <= {"turn.over"}
 
     async def test_attempts_that_start_in_one_transaction_are_open_as_the_log_says(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog):

@@ -22,6 +22,7 @@ from outlive.conversation.feed import Feed
 from outlive.conversation.log import Catalog, EventLog
 from outlive.governance import CachedPrincipals, Idempotency, IdempotencyKeys, Principals, open_idempotency
 from outlive.loop.agents import AgentRecords, AgentRegistry
+from outlive.loop.tools.own.offers import ToolOffers
 from outlive.machine.egress_log import EgressRecords
 from outlive.machine.records import CheckpointRecords, Effects, EnvironmentRecords, MachineRecords, Nodes, Records
 from outlive.machine.terminal.records import TerminalRecords
@@ -52,6 +53,7 @@ class Stores(NamedTuple):
     terminals: TerminalRecords
     egress: EgressRecords
     agents: AgentRecords
+    offers: ToolOffers
     check: Check
 
 
@@ -71,6 +73,7 @@ class Parts(NamedTuple):
     terminals: TerminalRecords
     egress: EgressRecords
     agents: AgentRegistry
+    offers: ToolOffers
     clock: Clock
     readiness: Callable[[], Awaitable[Mapping[str, bool]]]
 
@@ -100,7 +103,8 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             environments=stores.environments,
             terminals=stores.terminals,
             egress=stores.egress,
-            agents=AgentRegistry(stores.agents, model_of_default(settings), clock),
+            agents=AgentRegistry(stores.agents, model_of_default(settings), clock, offers=stores.offers),
+            offers=stores.offers,
             clock=clock,
             # Not the feed: without it everything still works, only later.
             readiness=Readiness({"database": stores.check, "objects": objects.check}, clock),
@@ -144,6 +148,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
     from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
     from outlive.governance.backends import sqlite as governance
     from outlive.loop.backends import sqlite_agents
+    from outlive.loop.backends.sqlite_offers import SqliteOffers
     from outlive.machine.backends.sqlite_egress import SqliteEgress
     from outlive.machine.backends.sqlite_records import sqlite_records
     from outlive.storage.sqlite import open_sqlite
@@ -165,6 +170,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
                 *sqlite_records(database, clock),
                 SqliteEgress(database),
                 sqlite_agents.SqliteAgents(database),
+                SqliteOffers(database),
                 check,
             )
 
@@ -175,6 +181,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
     from outlive.conversation.backends.postgres_catalog import PostgresCatalog
     from outlive.governance.backends import postgres as governance
     from outlive.loop.backends import postgres_agents
+    from outlive.loop.backends.postgres_offers import PostgresOffers
     from outlive.machine.backends.postgres_egress import PostgresEgress
     from outlive.machine.backends.postgres_records import postgres_records
     from outlive.storage.postgres import open_postgres
@@ -194,6 +201,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
                 *postgres_records(database),
                 PostgresEgress(database),
                 postgres_agents.PostgresAgents(database),
+                PostgresOffers(database),
                 check,
             )
 

@@ -11,7 +11,7 @@ import anyio
 from temporalio.client import Client
 
 from outlive.base import OutliveError
-from outlive.loop.activities import ModelActivities, ModelBounds, PlanActivities, ToolActivities
+from outlive.loop.activities import ModelActivities, ModelBounds, OfferActivities, PlanActivities, ToolActivities
 from outlive.loop.activities.scribe import Scribe
 from outlive.loop.context import Bounds
 from outlive.loop.decide import Limits
@@ -20,10 +20,12 @@ from outlive.loop.models.demo import DemoModel
 from outlive.loop.models.registry import ModelRegistry
 from outlive.loop.saver import Saver
 from outlive.loop.sweeper import TurnSweeper
-from outlive.loop.tools import RUNS, ToolParts
+from outlive.loop.tools import ToolParts
+from outlive.loop.tools.own.shelf import KnownRuns
 from outlive.loop.views import Views
 from outlive.wiring.build import Parts
 from outlive.wiring.loop_client import make_loop_client
+from outlive.wiring.own_tools import make_own_tools
 from outlive.wiring.providers import model_of_default
 from outlive.wiring.settings import Settings
 
@@ -45,7 +47,9 @@ async def open_loop_parts(
     settings: Settings, parts: Parts, tools: ToolParts, client: Client
 ) -> AsyncIterator[LoopParts]:
     given = settings.loop
-    views = Views(parts.conversations, RUNS, Limits(steps=given.steps, at_once=given.tools_at_once))
+    runs = KnownRuns()
+    others = await make_own_tools(settings, parts.offers, client, runs)
+    views = Views(parts.conversations, runs, Limits(steps=given.steps, at_once=given.tools_at_once))
     bounds = ModelBounds(Bounds(given.context_tokens, given.result_bytes), given.answer_tokens)
     demo = partial(DemoModel, given.demo_pace_s)
     patience = Patience(first_byte_s=max(Patience().first_byte_s, given.stall_s), silence_s=given.stall_s)
@@ -67,8 +71,9 @@ async def open_loop_parts(
         yield LoopParts(
             activities=(
                 *PlanActivities(scribe, parts.agents).all,
-                *ModelActivities(scribe, parts.agents, models, bounds).all,
-                *ToolActivities(scribe, parts.agents, tools).all,
+                *ModelActivities(scribe, parts.agents, models, bounds, others).all,
+                *ToolActivities(scribe, parts.agents, tools, others).all,
+                *OfferActivities(parts.offers, parts.conversations.blobs, parts.clock).all,
             ),
             warm_up=warm_up,
             sweeper=TurnSweeper(

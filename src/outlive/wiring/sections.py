@@ -154,6 +154,9 @@ class LoopSettings(_Section):
     )
     steps: int = Field(200, ge=1, le=10_000, description="Steps of one turn, after which it ends as failed.")
     tools_at_once: int = Field(8, ge=1, le=100, description="Independent tool calls of one answer that run at once.")
+    tool_wait_s: float = Field(
+        60.0, gt=0, le=86_400, description="Seconds that a call of a user's tool waits for a worker that has it."
+    )
     context_tokens: int = Field(
         150_000, ge=2_000, description="Tokens (estimated) of a conversation that a model is told; older parts go."
     )

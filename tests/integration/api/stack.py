@@ -14,7 +14,7 @@ import httpx
 import uvicorn
 
 from outlive.api import ApiParts, create_app
-from outlive.base import ConversationId, StepId, SystemClock, TurnId, new_operation_id, new_step_id
+from outlive.base import ConversationId, StepId, SystemClock, new_operation_id, new_step_id
 from outlive.conversation.backends.broker import open_broker
 from outlive.conversation.backends.local_feed import open_local_feed
 from outlive.conversation.backends.object_artifacts import ObjectArtifacts
@@ -108,7 +108,7 @@ class Api:
         return await start_step(
             self.conversations,
             ConversationId(conversation),
-            turn=TurnId(open_turn or "turn_" + "0" * 32),
+            turn=open_turn,
             step=step or new_step_id(),
             attempt=attempt,
             kind="model",

@@ -271,7 +271,7 @@ async def test_a_body_of_too_many_values_is_refused_before_it_holds_up_others(ap
         group.cancel_scope.cancel()
     problem = assert_problem(answer, 422)
     assert (problem["code"], problem["limit"]) == ("request.too_many_values", VALUES_LIMIT)
-    assert slowest < 3, name  # unbounded, each of them takes more than 10 s
+    assert slowest < 6, name  # unbounded, each of them takes more than 10 s, on a quiet machine
 
 
 async def test_of_many_unknown_fields_the_first_are_named(api: Api) -> None:

@@ -75,6 +75,7 @@ async def test_a_machine_that_hibernates_tells_its_clients_and_they_go_on_after_
         attached(api.api, terminal, mode="type", from_=0) as typist,
         attached(api.api, terminal, token=ann, from_=0) as watcher,
     ):
+        await typist.until_output(b"ready\r\n")  # until then what is typed is echoed
         await typist.type(b"before\n")
         await typist.until_output(b"before\r\n")
         await watcher.until_output(b"before\r\n")

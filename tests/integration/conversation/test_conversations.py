@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from outlive.base import ConflictError, ConversationId, InvalidError, NotFoundError, new_operation_id, new_step_id
-from outlive.base import new_turn_id as new_turn
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import Event, ModelResponded
 from outlive.conversation.position import START, Position
@@ -98,7 +97,7 @@ async def test_a_fork_shares_the_past_and_goes_its_own_way(conversations: Conver
 async def test_what_a_fork_left_open_is_not_shown_as_going_on(conversations: Conversations) -> None:
     parent = await make(conversations)
     step = await start_step(
-        conversations, parent, turn=new_turn(), step=new_step_id(), attempt=1, kind="model", name="demo:", actor=ACTOR
+        conversations, parent, turn=None, step=new_step_id(), attempt=1, kind="model", name="demo:", actor=ACTOR
     )
     fork = await conversations.create(new_operation_id(), actor=ACTOR, parent=(parent, 2))
     await step.seal(ModelResponded(text="only in the parent", model="demo:"))

@@ -2,7 +2,7 @@
 
 The model is the plain bookkeeping of what was acknowledged. After each run every reader is brought up to date, and
 - the log is dense, without a double, and holds exactly what was acknowledged;
-- a zombie left nothing: every refused append added no event;
+- a zombie left nothing: every refused append added no event, and no turn that is over has begun a step;
 - what a reader was shown, over all its connections, is what an uninterrupted one is shown;
 - each reader's folded view equals the transcript of the log.
 """
@@ -32,7 +32,7 @@ from outlive.base import (
     new_turn_id,
     to_text,
 )
-from outlive.conversation.conversations import Following
+from outlive.conversation.conversations import Following, Sent
 from outlive.conversation.events import Delta, Event, ModelResponded, NewEvent, Rewound, TurnFinished, TurnStarted
 from outlive.conversation.follower import Follower, Frame
 from outlive.conversation.log import Append
@@ -72,6 +72,7 @@ ACTIONS = (
     + ["retry_step"] * 3
     + ["stream"] * 8
     + ["seal"] * 4
+    + ["start_in_a_turn_that_is_over"] * 2
     + ["send", "end_turn", "crash_the_api", "crash_the_worker"]
     + ["read_some"] * 4
     + ["reconnect"] * 2
@@ -91,6 +92,7 @@ class ConversationMachine(RuleBasedStateMachine):
         self.acknowledged: list[str] = []  # event ids, in order
         self.steps: list[Step] = []
         self.turn: TurnId | None = None
+        self.turns_over: list[TurnId] = []
         self.all_readers: list[Reader] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("outlive.conversation.hub.FOLLOWER_LIMIT", self.follower_limit)
@@ -150,7 +152,9 @@ class ConversationMachine(RuleBasedStateMachine):
             self._end_turn()
 
     def _end_turn(self) -> None:
+        assert self.turn is not None
         self._append(TurnFinished(outcome="done"), self.turn)
+        self.turns_over.append(self.turn)
         self.turn = None
         for step in self.steps:
             step.is_open = False
@@ -159,13 +163,16 @@ class ConversationMachine(RuleBasedStateMachine):
         text = data.draw(st.text(st.characters(codec="utf-8"), min_size=1, max_size=5))
         operation = new_operation_id()
 
-        async def send() -> list[int]:
-            first = await self.conversations.send(operation, self.conversation, actor=ACTOR, text=text)
-            again = await self.conversations.send(operation, self.conversation, actor=ACTOR, text=text)
-            return [first.seq, again.seq]
+        async def send() -> list[Sent]:
+            return [
+                await self.conversations.send(operation, self.conversation, actor=ACTOR, text=text) for _ in range(2)
+            ]
 
         first, again = self.portal.call(send)
-        assert first == again == len(self.acknowledged) + 1
+        assert first == again
+        assert first.seq == len(self.acknowledged) + 1
+        assert self.turn in (None, first.turn)
+        self.turn = first.turn
         self._acknowledge_from_log(1)
 
     def start_step(self, data: st.DataObject) -> None:
@@ -175,6 +182,14 @@ class ConversationMachine(RuleBasedStateMachine):
         step = Step(new_step_id(), self.turn)
         self.steps.append(step)
         self._start(step)
+
+    def start_in_a_turn_that_is_over(self, data: st.DataObject) -> None:
+        """A worker that stood still while its turn was ended, and goes on where it was."""
+        if self.turns_over:
+            late = Step(new_step_id(), data.draw(st.sampled_from(self.turns_over)))
+            with pytest.raises(FencedError) as refused:
+                self._start(late)
+            assert refused.value.code == "turn.over"
 
     def retry_step(self, data: st.DataObject) -> None:
         if steps := [step for step in self.steps if step.is_open]:
@@ -276,7 +291,8 @@ class ConversationMachine(RuleBasedStateMachine):
         """The client dies having processed only a part of what it was sent, and comes back from there."""
         reader = data.draw(st.sampled_from(self.all_readers))
         self._disconnect(reader)
-        del reader.shown[data.draw(st.integers(len(reader.shown) // 2, len(reader.shown))) :]
+        kept = data.draw(st.integers(50, 100))  # of a hundred: how much it was sent depends on the host's haste
+        del reader.shown[len(reader.shown) * kept // 100 :]
         reader.position = reader.shown[-1].position if reader.shown else None
         self._connect(reader)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from outlive.base import new_operation_id, new_step_id, new_turn_id
+from outlive.base import new_operation_id, new_step_id
 from outlive.conversation.events import Delta, Event, ModelResponded
 from outlive.conversation.position import START
 from outlive.conversation.writer import start_step
@@ -33,7 +33,6 @@ async def test_a_million_deltas_leave_little_more_than_the_sealed_results(
     async with open_embedded_room(tmp_path) as room:
         conversations = room.conversations
         conversation = (await conversations.create(new_operation_id(), actor="prin_test")).id
-        turn = new_turn_id()
 
         async def follow() -> None:
             nonlocal streamed
@@ -48,7 +47,7 @@ async def test_a_million_deltas_leave_little_more_than_the_sealed_results(
             group.start_soon(follow)
             for number in range(steps):
                 step = await start_step(
-                    conversations, conversation, turn=turn, step=new_step_id(), attempt=1,
+                    conversations, conversation, turn=None, step=new_step_id(), attempt=1,
                     kind="model", name="demo:", actor="prin_test",
                 )  # fmt: skip
                 dice = random.Random(number)

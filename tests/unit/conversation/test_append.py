@@ -56,6 +56,7 @@ MESSAGE = MessageSent(message="msg_1", text="hello")
 STARTED = StepStarted(kind="model", name="demo:")
 REQUESTED = ToolRequested(call="c", name="shell", arguments={}, effect="e")
 RESPONDED = ModelResponded(text="hi", model="demo:")
+ASKED = ApprovalRequested(approval="a", question="?", expires_at=AT)
 TOOL_FINISHED = ToolFinished(call="c", effect="e", outcome="finished", output="")
 
 
@@ -119,7 +120,7 @@ def test_an_append_for_one_moment_of_the_log_is_refused_at_another() -> None:
 
 def test_an_event_is_placed_with_what_its_append_says() -> None:
     writer = Writer(STEP, 1, 0)
-    (event,) = check_planned(append_of(STARTED, writer=writer), known_with()).events
+    (event,) = check_planned(append_of(STARTED, writer=writer), known_with(turn=TURN)).events
     assert event[0] == 11
     assert event[2:] == (TURN, STEP, 1, "step.started", 1, AT, "me", '{"kind":"model","name":"demo:"}', None)
 
@@ -171,7 +172,7 @@ def test_a_conversation_is_not_created_by_an_append() -> None:
 
 
 def test_an_archived_conversation_takes_no_message_but_what_is_under_way() -> None:
-    known = known_with(archived_at=AT)
+    known = known_with(archived_at=AT, turn=TURN)
     check_refused(append_of(MESSAGE), known, ConflictError, "conversation.archived")
     check_planned(append_of(STARTED, writer=Writer(STEP, 1, 0)), known)
 
@@ -215,7 +216,7 @@ TABLE: dict[tuple[int, bool], dict[AttemptStatus, Ending]] = {
 def test_an_attempt_meets_the_fate_of_the_table(
     attempt: int, is_starting: bool, status: AttemptStatus, ending: Ending
 ) -> None:
-    known = known_with()
+    known = known_with(turn=None if status == "abandoned" else TURN)
     known.attempts[CONVERSATION, STEP] = LastAttempt(5, status)
     append = append_of(STARTED if is_starting else REQUESTED, writer=Writer(STEP, attempt, 3))
     kind, code = ending
@@ -229,11 +230,11 @@ def test_an_attempt_meets_the_fate_of_the_table(
 @pytest.mark.parametrize("attempt", [1, 3])
 def test_the_first_attempt_of_a_step_has_to_start(attempt: int) -> None:
     check_refused(append_of(REQUESTED, writer=Writer(STEP, attempt, 0)), known_with(), *NOT_STARTED)
-    check_planned(append_of(STARTED, writer=Writer(STEP, attempt, 0)), known_with())
+    check_planned(append_of(STARTED, writer=Writer(STEP, attempt, 0)), known_with(turn=TURN))
 
 
 def test_a_newer_attempt_ends_the_older_one_where_it_starts() -> None:
-    known, into = known_with(), Plan()
+    known, into = known_with(turn=TURN), Plan()
     check_planned(append_of(STARTED, key="1", writer=Writer(STEP, 1, 0)), known, into)
     check_planned(append_of(STARTED, key="2", writer=Writer(STEP, 2, 0)), known, into)
     assert into.changes == [
@@ -246,7 +247,7 @@ def test_a_newer_attempt_ends_the_older_one_where_it_starts() -> None:
 
 @pytest.mark.parametrize("data", [RESPONDED, TOOL_FINISHED], ids=lambda data: data.type)
 def test_a_seal_seals_the_attempt(data: EventData) -> None:
-    known, into = known_with(), Plan()
+    known, into = known_with(turn=TURN), Plan()
     check_planned(append_of(STARTED, REQUESTED, data, writer=Writer(STEP, 1, 0)), known, into)
     assert into.changes == [AttemptStarted(7, STEP, 1, 11, TURN), AttemptEnded(7, STEP, 1, 13, "sealed")]
     check_refused(append_of(STARTED, key="2", writer=Writer(STEP, 2, 0)), known, *SEALED)
@@ -272,10 +273,52 @@ def test_a_turn_that_is_not_open_cannot_end(data: EventData, open_turn: TurnId |
     check_refused(append_of(data), known_with(turn=open_turn), ConflictError, "turn.over")
 
 
-def test_a_turn_that_is_over_starts_no_step_beside_the_one_that_is_open() -> None:
-    started = append_of(STARTED, writer=Writer(STEP, 1, 0))
-    check_refused(started, known_with(turn=TurnId("turn_2")), FencedError, "turn.over")
-    check_planned(started, known_with(turn=TURN))
+OTHER_TURN = TurnId("turn_2")
+
+
+@pytest.mark.parametrize("data", [[STARTED], [STARTED, REQUESTED], [MachineWoken(machine="m"), ASKED]])
+@pytest.mark.parametrize(
+    ("given", "is_open", "is_appended"),
+    [
+        (TURN, TURN, True),
+        (TURN, OTHER_TURN, False),
+        (TURN, None, False),  # it is over, or was never opened
+        (None, None, True),
+        (None, OTHER_TURN, False),
+    ],
+)
+def test_only_the_open_turn_begins_something(
+    data: list[EventData], given: TurnId | None, is_open: TurnId | None, is_appended: bool
+) -> None:
+    append = append_of(*data, turn=given, writer=Writer(STEP, 1, 0) if STARTED in data else None)
+    if is_appended:
+        check_planned(append, known_with(turn=is_open))
+    else:
+        check_refused(append, known_with(turn=is_open), FencedError, "turn.over")
+
+
+def test_the_end_of_a_turn_counts_for_what_is_planned_behind_it() -> None:
+    known, into = known_with(turn=TURN), Plan()
+    check_planned(append_of(TurnInterrupted(), TurnFinished(outcome="interrupted")), known, into)
+    late = append_of(STARTED, REQUESTED, key="late", writer=Writer(STEP, 1, 0))
+    check_refused(late, known, FencedError, "turn.over")
+    check_planned(append_of(MESSAGE, key="next", turn=OTHER_TURN), known, into)
+    check_refused(late, known, FencedError, "turn.over")
+
+
+def test_what_was_appended_before_its_turn_ended_is_still_a_repeat() -> None:
+    known, into = known_with(turn=TURN), Plan()
+    started = append_of(STARTED, key="1", writer=Writer(STEP, 1, 0))
+    check_planned(started, known, into)
+    check_planned(append_of(TurnFinished(outcome="done")), known, into)
+    assert check_planned(started, known, into).is_repeat
+
+
+def test_no_turn_begins_beside_the_one_that_is_open() -> None:
+    begun = append_of(TurnStarted(agent="a", version=1, model="m"))
+    check_refused(begun, known_with(turn=OTHER_TURN), ConflictError, "turn.over")
+    check_planned(begun, known_with(turn=TURN))
+    check_planned(begun, known_with())
 
 
 @pytest.mark.parametrize(
@@ -304,7 +347,7 @@ def test_a_log_that_is_full_takes_no_more() -> None:
         ({}, MESSAGE, {"state": "running", "turn": TURN}),
         ({"turn": TurnId("turn_0")}, MESSAGE, {"turn": TurnId("turn_0")}),
         ({}, TurnStarted(agent="a", version=1, model="m"), {"state": "running", "turn": TURN}),
-        ({}, ApprovalRequested(approval="a", question="?", expires_at=AT), {"state": "waiting"}),
+        ({"turn": TURN}, ASKED, {"state": "waiting"}),
         ({"state": "waiting"}, ApprovalDecided(approval="a", decision="deny"), {"state": "running"}),
         ({"state": "idle"}, ApprovalDecided(approval="a", decision="deny"), {"state": "idle"}),
         ({"state": "running", "turn": TURN}, TurnFinished(outcome="done"), {"state": "idle", "turn": None}),

@@ -32,7 +32,7 @@ PUBLIC_TYPES = """
     conversation.created message.sent turn.started step.started model.responded tool.requested tool.finished
     approval.requested approval.decided machine.attached machine.hibernated machine.woken machine.rebooted
     machine.rolled_back machine.lost subagent.started subagent.finished artifact.published turn.interrupted
-    turn.recovered turn.finished conversation.archived replay.started replay.parted
+    turn.recovered turn.finished conversation.archived machine.forked replay.started replay.parted
 """.split()
 
 

@@ -10,6 +10,7 @@ from outlive.conversation.events import (
     Attachment,
     ConversationCreated,
     Event,
+    MachineForked,
     MachineLost,
     MachineRebooted,
     MachineRolledBack,
@@ -194,14 +195,19 @@ def test_what_became_of_the_machine_is_told(log: Log, turn: TurnId) -> None:
         MachineRebooted(machine="m"),
         MachineWoken(machine="m"),
         MachineLost(machine="m"),
+        MachineForked(machine="n", origin="m", checkpoint="c"),
+        MachineForked(machine="n", origin="m", checkpoint="c", ahead=["eff_1", "eff_2"]),
     ):
         log.append(event, turn=turn)
     notes = [message.text for message in told(log) if isinstance(message, Note)]
-    assert len(notes) == 5
+    assert len(notes) == 7
     assert 'shell {"command": "make"}; eff_0;' in notes[0]
     assert notes[0].endswith("; eff_8; and 11 more.")
     assert "gone, if anything" in notes[1]
-    assert all(word in note for word, note in zip(("restarted", "woken", "lost"), notes[2:], strict=True))
+    assert all(word in note for word, note in zip(("restarted", "woken", "lost"), notes[2:5], strict=True))
+    assert "a copy of the one before" in notes[5]
+    assert "later" not in notes[5]
+    assert "what 2 calls did that you are not told of" in notes[6]
 
 
 @pytest.mark.parametrize(("outcome", "word"), [("failed", "no key"), ("out_of_budget", "budget")])

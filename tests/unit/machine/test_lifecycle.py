@@ -222,6 +222,13 @@ def test_a_cold_wake_is_said_and_a_first_boot_is_always_cold() -> None:
         assert kinds(lifecycle.end_up(begun, NODE, 3, NOW, base_key="key", is_cold=True)) == expected
 
 
+def test_one_that_was_born_from_a_checkpoint_without_its_memory_says_so() -> None:
+    begun = machine("starting", node=NODE, is_booting=True, origin=SAVED)
+    for is_cold, facts in ((True, {"node": NODE, "is_cold": True}), (False, {"node": NODE})):
+        [booted] = lifecycle.end_up(begun, NODE, 3, NOW, base_key="key", is_cold=is_cold).events
+        assert (booted.kind, booted.data) == ("booted", facts)
+
+
 def test_effects_that_are_no_longer_in_the_machine_are_said() -> None:
     begun = machine("lost", node=NODE, is_booting=True)
     gone = [EffectId("eff_1"), EffectId("eff_2")]

@@ -9,8 +9,9 @@ from starlette.responses import Response
 from outlive.api.errors import to_response
 from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
-from outlive.api.parts import parts_of, principal_of
+from outlive.api.parts import machines_of, parts_of, principal_of
 from outlive.api.routes.agents import agent_name
+from outlive.api.routes.machines import check_nodes
 from outlive.api.shapes import (
     ArchiveQuery,
     ConversationPage,
@@ -30,12 +31,11 @@ from outlive.base import (
     OperationId,
     TurnId,
     UnavailableError,
-    derive,
     is_id,
 )
-from outlive.conversation.conversations import Conversations
 from outlive.conversation.log import Conversation
 from outlive.governance import Answer
+from outlive.loop.machine_forks import MachineForks
 
 router = APIRouter(prefix="/v1")
 
@@ -72,7 +72,7 @@ async def create_conversation(request: Request, _: Annotated[NoQuery, Query()]) 
         if body.parent is None:
             return _created(await conversations.create(operation, actor=actor, **given))
         parent = await conversations.get(ConversationId(body.parent.conversation))
-        return _created(await _fork(conversations, operation, actor, parent, body.parent.at, given))
+        return _created(await conversations.fork(operation, parent, body.parent.at, actor=actor, **given))
 
     return await run_once(request, act)
 
@@ -81,49 +81,36 @@ async def create_conversation(request: Request, _: Annotated[NoQuery, Query()]) 
     "/conversations/{conversation}/fork",
     status_code=201,
     response_model=ConversationShown,
-    responses=problems(404, 408, 409, 413, 415),
+    responses=problems(404, 408, 409, 413, 415, 503, 504),
     openapi_extra=takes(NewFork, required=False),
 )
 async def fork_conversation(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
-    """Make a conversation that shares the past of this one, up to and including event `at`."""
+    """Make a conversation that shares the past of this one, up to and including event `at`; with `machine: "fork"` on
+    a copy of its machine."""
     parent_id = conversation_id(conversation)
     body = await read_body(request, NewFork, may_be_empty=True)
     given = {"model": body.model} if body.model is not None else {}
 
     async def act(operation: OperationId) -> Answer:
         conversations, actor = parts_of(request).conversations, principal_of(request).id
-        if body.at is None and (made := await _made_before(conversations, operation)):
+        if body.machine == "fork":
+            return _created(await _fork_with_machine(request, operation, parent_id, body.at, given))
+        # The head that it was forked at has moved on since: it cannot be made again.
+        if body.at is None and (made := await conversations.find_made(operation)):
             return _created(made)
         parent = await conversations.get(parent_id)
-        return _created(await _fork(conversations, operation, actor, parent, body.at or parent.head, given))
+        return _created(await conversations.fork(operation, parent, body.at or parent.head, actor=actor, **given))
 
     return await run_once(request, act)
 
 
-async def _made_before(conversations: Conversations, operation: OperationId) -> Conversation | None:
-    """What this operation made before a crash. The head it forked at has moved on since, so it cannot be made again."""
-    try:
-        return await conversations.get(ConversationId(derive("conv", operation)))
-    except NotFoundError:
-        return None
-
-
-async def _fork(
-    conversations: Conversations,
-    operation: OperationId,
-    actor: str,
-    parent: Conversation,
-    at: int,
-    given: dict[str, Any],
+async def _fork_with_machine(
+    request: Request, operation: OperationId, parent: ConversationId, at: int | None, given: dict[str, Any]
 ) -> Conversation:
-    inherited = {
-        "agent": parent.agent,
-        "title": parent.title,
-        "environment": parent.environment,
-        "model": parent.model,
-        "metadata": parent.metadata,
-    }
-    return await conversations.create(operation, actor=actor, parent=(parent.id, at), **(inherited | given))
+    parts, machines = parts_of(request), machines_of(request)
+    await check_nodes(request)
+    forks = MachineForks(parts.conversations, machines.keeper, machines.records, parts.clock)
+    return await forks.fork(operation, parent, at=at, actor=principal_of(request).id, **given)
 
 
 @router.get("/conversations", response_model=ConversationPage, responses=problems())

@@ -76,7 +76,7 @@ async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Re
             await parts_of(request).conversations.get(conversation)
         environment = body.environment or DEFAULT_NAME
         await machines.environments.resolve(environment)
-        await _check_nodes(request)
+        await check_nodes(request)
         made = await machines.environments.create_machine(
             operation,
             environment=environment,
@@ -89,7 +89,7 @@ async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Re
     return await run_once(request, act)
 
 
-async def _check_nodes(request: Request) -> None:
+async def check_nodes(request: Request) -> None:
     """That somebody can run a machine: else whoever asks would only wait."""
     nodes = machines_of(request).records.nodes
     for node in await nodes.list():
@@ -152,7 +152,7 @@ def _add_verb(verb: Verb, told: str) -> None:
 
         async def act(_: OperationId) -> Answer:
             if verb == "wake":
-                await _check_nodes(request)
+                await check_nodes(request)
             return json_answer(200, machine_json(await machines_of(request).keeper.do(of, verb)))
 
         return await run_once(request, act)
@@ -196,7 +196,7 @@ async def fork_machine(request: Request, machine: MachineInPath, _: Annotated[No
     async def act(operation: OperationId) -> Answer:
         children = [_child(operation, number) for number in range(body.count or 1)]
         keeper, owner = machines_of(request).keeper, principal_of(request).id
-        await _check_nodes(request)
+        await check_nodes(request)
         made: list[Machine] = list(await keeper.fork(of, children, owner=owner, name=body.name))
         if body.count is None:
             return json_answer(201, machine_json(made[0]), ("location", f"/v1/machines/{made[0].id}"))

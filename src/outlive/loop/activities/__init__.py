@@ -5,7 +5,8 @@ returns the next plan, so whoever dies in between is followed by one that finds 
 """
 
 from outlive.loop.activities.model import ModelActivities, ModelBounds
+from outlive.loop.activities.offers import OfferActivities
 from outlive.loop.activities.plan import PlanActivities
 from outlive.loop.activities.tool import ToolActivities
 
-__all__ = ["ModelActivities", "ModelBounds", "PlanActivities", "ToolActivities"]
+__all__ = ["ModelActivities", "ModelBounds", "OfferActivities", "PlanActivities", "ToolActivities"]

@@ -12,16 +12,18 @@ from outlive.loop.views import View
 
 async def begin_turn(scribe: Scribe, agents: Agents, view: View, turn: TurnId, begin: Begin) -> Plan:
     """What is next once it has begun. One that cannot be bound ends, and says why."""
+    seen = view.seq  # which others who hold the view may move while we wait
     try:
         bound = _bound_again(view, turn) or await agents.bind(begin.agent, begin.model)
     except OutliveError as error:
         if error.is_retryable:
             raise
         finish = Finish(outcome="failed", words=await scribe.put_words(error.message))
-        return Plan(conversation=view.conversation, turn=turn, seq=view.seq, finish=finish)
+        return Plan(conversation=view.conversation, turn=turn, seq=seen, finish=finish)
     started = TurnStarted(agent=bound.agent, version=bound.version, model=bound.model)
     try:
-        await scribe.say(view, turn, f"begin/{turn}", actor_of(bound), started)
+        # For this moment only: a turn that was ended meanwhile, before it began, does not begin any more.
+        await scribe.say(view, turn, f"begin/{turn}", actor_of(bound), started, expect=seen)
     except ConflictError as error:
         if error.code not in MOVED:
             raise

@@ -36,6 +36,7 @@ from outlive.loop.models.registry import ModelRegistry
 from outlive.loop.plan import Finish, Plan
 from outlive.loop.state import OpenTurn
 from outlive.loop.tasks import CALL_MODEL, ModelTask
+from outlive.loop.tools import OtherTools
 from outlive.loop.tools.registry import specs_of
 from outlive.loop.views import View
 
@@ -64,7 +65,15 @@ class _At(NamedTuple):
 
 
 class ModelActivities:
-    def __init__(self, scribe: Scribe, agents: Agents, models: ModelRegistry, bounds: ModelBounds) -> None:
+    def __init__(
+        self,
+        scribe: Scribe,
+        agents: Agents,
+        models: ModelRegistry,
+        bounds: ModelBounds,
+        others: OtherTools | None = None,
+    ) -> None:
+        self._others = others
         self._scribe = scribe
         self._agents = agents
         self._models = models
@@ -129,7 +138,8 @@ class ModelActivities:
         """Ask once; with less context if the provider finds it too long."""
         client, name = await self._models.find(at.model)
         images = await fetch_pictures(self._scribe.conversations.blobs, at.view.events)
-        tools = specs_of(at.persona.tools)
+        others = await self._others.find(at.persona.tools) if self._others is not None else {}
+        tools = specs_of(at.persona.tools, others.values())
         bounds = self._bounds.context
         reach(CrashPoint.MODEL_BEFORE_CALL)
         for tries_left in reversed(range(_SHORTER_TRIES)):

@@ -19,13 +19,13 @@ from outlive.conversation.events import ToolCall, ToolFinished, ToolRequested
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
 from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
-from outlive.loop.binding import Agents
+from outlive.loop.binding import Agents, Persona
 from outlive.loop.failures import to_failure
 from outlive.loop.plan import Plan
 from outlive.loop.replays import Replays
 from outlive.loop.state import Call, LastAnswer, OpenTurn
 from outlive.loop.tasks import RUN_TOOL, ToolTask
-from outlive.loop.tools import ToolContext, ToolParts, ToolResult
+from outlive.loop.tools import OtherTools, Tool, ToolContext, ToolParts, ToolResult
 from outlive.loop.tools.registry import BUILT_IN, interrupt_tool, run_tool
 from outlive.loop.tools.stopping import UNKNOWN
 from outlive.loop.views import View
@@ -45,11 +45,13 @@ class _At(NamedTuple):
     call: ToolCall
     context: ToolContext
     said: "_Said"
+    other: Tool | None  # the one that is called, if it is not built in
 
 
 class ToolActivities:
-    def __init__(self, scribe: Scribe, agents: Agents, parts: ToolParts) -> None:
+    def __init__(self, scribe: Scribe, agents: Agents, parts: ToolParts, others: OtherTools | None = None) -> None:
         self._scribe = scribe
+        self._others = others
         self._agents = agents
         self._parts = parts
         self._replays = Replays(parts.conversations)
@@ -105,8 +107,9 @@ class ToolActivities:
                 operator=operator_of(view.conversation, turn.bound),
                 say=said.say,
                 environment=persona.environment,
+                is_again=due.is_requested,
             )
-            at = _At(view, writer, attempt, call, context, said)
+            at = _At(view, writer, attempt, call, context, said, await self._find_other(persona, call.name))
             begun.append(at)
             result = replayed.result if replayed is not None else None
             if result is None:
@@ -123,15 +126,21 @@ class ToolActivities:
         return self._scribe.views.decide(view)
 
     async def _run(self, at: _At, allowed: Sequence[str], *, was_begun: bool) -> ToolResult:
-        tool = BUILT_IN.get(at.call.name)
+        tool = BUILT_IN.get(at.call.name) or at.other
         if was_begun and tool is not None and not tool.is_idempotent:
             return ToolResult("lost", "Its worker died while it ran. What came of it is unknown; it was not run again.")
         try:
-            return await run_tool(at.call, at.context, allowed)
+            return await run_tool(at.call, at.context, allowed, at.other)
         except OutliveError as error:
             if isinstance(error, FencedError) or at.attempt < ATTEMPTS:
                 raise
             return ToolResult("lost", f"It was tried {ATTEMPTS} times. {error.message}")
+
+    async def _find_other(self, persona: Persona, name: str) -> Tool | None:
+        """One that is not built in, if the agent has it and it is there."""
+        if self._others is None or name not in persona.tools:
+            return None
+        return (await self._others.find([name])).get(name)
 
     async def _seal(self, at: _At, result: ToolResult) -> None:
         data = ToolFinished(
@@ -158,7 +167,7 @@ class ToolActivities:
         time, or asked what became of it, is lost."""
         result = ToolResult("lost", UNKNOWN)
         with anyio.move_on_after(_STOP_TOOL_S), suppress(OutliveError):
-            result = await interrupt_tool(at.call, at.context)
+            result = await interrupt_tool(at.call, at.context, at.other)
         await self._seal(at, replace(result, output=f"{at.said.text()}\n{result.output}".lstrip()))
 
 

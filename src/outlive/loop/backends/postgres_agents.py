@@ -12,14 +12,14 @@ from outlive.storage.postgres import Connection, PostgresDatabase
 MIGRATIONS = read_migrations("loop", Path(__file__).parent / "migrations" / "postgres")
 
 
-def _numbered(sql: str) -> str:
+def numbered(sql: str) -> str:
     first, *others = sql.split("?")
     return first + "".join(f"${number}{part}" for number, part in enumerate(others, 1))
 
 
-_NEWEST = _numbered(agent_rows.NEWEST)
-_ONE = _numbered(agent_rows.ONE)
-_INSERT = _numbered(agent_rows.INSERT)
+_NEWEST = numbered(agent_rows.NEWEST)
+_ONE = numbered(agent_rows.ONE)
+_INSERT = numbered(agent_rows.INSERT)
 # There may be no row yet that could be locked. Ends with the transaction.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('agents/' || $1, 0))"
 

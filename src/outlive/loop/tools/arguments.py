@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, Validatio
 
 from outlive.conversation.events import ToolCall
 from outlive.loop.tools.port import ToolResult
+from outlive.toolkit.schema import without_titles
 
 PATH_LIMIT = 4_095  # bytes, as Linux has it
 _SHOWN_ERRORS = 10
@@ -38,21 +39,9 @@ A = TypeVar("A", bound=Arguments)
 
 def schema_of(arguments: type[Arguments]) -> dict[str, JsonValue]:
     """The JSON schema of them, without what only pydantic has use for."""
-    return cast("dict[str, JsonValue]", _without_titles(arguments.model_json_schema()))
-
-
-def _without_titles(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_titles(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    is_object = schema.get("type") == "object" and "properties" in schema
-    dropped = {"title", "description"} if is_object else {"title"}
-    kept = {name: value for name, value in schema.items() if name not in dropped or isinstance(value, dict)}
-    if is_object:
-        properties = {name: _without_titles(value) for name, value in schema["properties"].items()}
-        return {**{name: _without_titles(value) for name, value in kept.items()}, "properties": properties}
-    return {name: _without_titles(value) for name, value in kept.items()}
+    schema = cast("dict[str, JsonValue]", without_titles(arguments.model_json_schema()))
+    schema.pop("description", None)  # of the class, for us
+    return schema
 
 
 def parse(arguments: type[A], call: ToolCall) -> A | ToolResult:

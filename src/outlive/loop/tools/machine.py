@@ -27,6 +27,7 @@ from outlive.base import (
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, MachineAttached, NewEvent
 from outlive.conversation.log import Append, Conversation
+from outlive.loop.machine_forks import MachineForks, attached_key, is_gone
 from outlive.loop.tools.checkout import Repo, checkout_id, ensure_checkout, repo_of, tell_failure
 from outlive.loop.tools.notices import notice_of
 from outlive.loop.tools.port import ToolContext
@@ -75,6 +76,7 @@ class ConversationMachines:
         self._records = records
         self._read_output = read_output
         self._clock = clock
+        self._forks = MachineForks(conversations, keeper, records, clock)
         self._seen: OrderedDict[MachineId, _Seen] = OrderedDict()
 
     async def ensure(self, context: ToolContext) -> ToolMachine:
@@ -85,7 +87,7 @@ class ConversationMachines:
         await self._keeper.ensure_awake(machine.id)
         seen = await self._notice(context, machine.id)
         found = self._reach(machine)
-        if repo is not None and not seen.is_checked_out:
+        if repo is not None and not seen.is_checked_out and await self._forks.origin_of(machine) is None:
             await self._check_out(context, found, repo, seen)
         return found
 
@@ -119,7 +121,7 @@ class ConversationMachines:
         if conversation.machine is None:
             return None
         found = await self._records.machines.get(MachineId(conversation.machine))
-        if not _is_gone(found):
+        if not is_gone(found):
             return found
         await self._notice(context, found.id)
         return None
@@ -132,12 +134,13 @@ class ConversationMachines:
         environment = conversation.environment or context.environment or DEFAULT_NAME
         for _ in range(MACHINES_LIMIT):
             made = await self._create(operation, conversation, environment)
-            if not _is_gone(made):
+            if not is_gone(made):
                 break
             operation = OperationId(derive("op", made.id, 1))
         else:
             raise ConflictError("machine.lost", f"{MACHINES_LIMIT} machines were lost one after the other.")
-        await self._attach(context, made.id)
+        # A copy that was made for a fork, and that its log was not told of.
+        await self._say(context, attached_key(made.id), made.id, *await self._forks.news_of(conversation, made))
         return made
 
     async def _create(self, operation: OperationId, conversation: Conversation, environment: str) -> Machine:
@@ -159,7 +162,7 @@ class ConversationMachines:
 
     async def _attach(self, context: ToolContext, machine: MachineId) -> int:
         """Said once; the seq that it has."""
-        return await self._say(context, f"machine/{machine}/attached", machine, MachineAttached(machine=machine))
+        return await self._say(context, attached_key(machine), machine, MachineAttached(machine=machine))
 
     async def _notice(self, context: ToolContext, machine: MachineId) -> _Seen:
         seen = self._remember(machine)
@@ -214,9 +217,3 @@ class ConversationMachines:
         while len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
         return seen
-
-
-def _is_gone(machine: Machine) -> bool:
-    """For good: there is nothing that it could be woken from."""
-    is_deleted = machine.state == "deleted" or machine.desired == "deleted"
-    return is_deleted or (machine.state == "lost" and machine.checkpoint is None)

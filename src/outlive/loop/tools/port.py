@@ -7,7 +7,7 @@ Rule 2: a step may be run more than once, always with the same effect id. A tool
         under that id, whoever asks again; one that is not is not asked again, and its outcome is lost.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -64,12 +64,21 @@ class ToolContext:
     operator: Operator  # in whose name it acts
     say: Say
     environment: str | None = None  # of the agent, for a conversation that names none
+    is_again: bool = False  # an attempt before this one may have begun it
 
     async def machine(self) -> "ToolMachine":
         """The conversation's machine, up. It is made when the first tool asks for it."""
         if self.parts.machines is None:
             raise ConflictError("machines.off", "There are no machines here: this server was set up without.")
         return await self.parts.machines.ensure(self)
+
+
+class OtherTools(Protocol):
+    """Where tools are found that are not built in."""
+
+    async def find(self, names: Collection[str]) -> Mapping[str, "Tool"]:
+        """Those of `names` that are there now, in their order."""
+        ...
 
 
 class Tool(Protocol):

@@ -3,10 +3,10 @@
 Whatever a call is, it has an end that the model is told. Raised is only what a retry of the step may mend, or `fenced`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from outlive.base import FencedError, InvalidError, OutliveError
+from outlive.base import FencedError, OutliveError
 from outlive.conversation.events import ToolCall
 from outlive.loop.models.messages import ToolSpec
 from outlive.loop.tools.files import EditFile, ReadFile, WriteFile
@@ -24,20 +24,21 @@ BUILT_IN: Mapping[str, Tool] = MappingProxyType({tool.name: tool for tool in _TO
 _REJECTING = frozenset({"machine.paused", "machines.off", "terminal.leased", "terminal.denied", "terminal.take_denied"})
 
 
-def specs_of(names: Collection[str]) -> tuple[ToolSpec, ...]:
-    """What a model is told of its tools. `tool.unknown` (invalid) for one that is not there."""
-    for name in names:
-        if name not in BUILT_IN:
-            raise InvalidError("tool.unknown", f"There is no tool {name[:100]!r}; there are: {', '.join(BUILT_IN)}.")
-    chosen = [tool for tool in BUILT_IN.values() if tool.name in names]
+def specs_of(names: Collection[str], others: Iterable[Tool] = ()) -> tuple[ToolSpec, ...]:
+    """What a model is told of its tools: the built-in ones of `names`, then the others. One that is nowhere any more is
+    not told."""
+    chosen = [*(tool for tool in BUILT_IN.values() if tool.name in names), *others]
     return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in chosen)
 
 
-async def run_tool(call: ToolCall, context: ToolContext, allowed: Collection[str] | None = None) -> ToolResult:
-    """What came of a call. `allowed`: the tools that its agent has; None: all."""
-    tool = BUILT_IN.get(call.name)
+async def run_tool(
+    call: ToolCall, context: ToolContext, allowed: Collection[str] | None = None, other: Tool | None = None
+) -> ToolResult:
+    """What came of a call. `allowed`: the tools that its agent has; None: all. `other`: the one that is called, if it
+    is not built in."""
+    tool = BUILT_IN.get(call.name) or other
     names = [name for name in BUILT_IN if allowed is None or name in allowed]
-    if tool is None or call.name not in names:
+    if tool is None or (call.name in BUILT_IN and call.name not in names):
         text = f"There is no tool {call.name[:100]!r}; there are: {', '.join(names) or 'none'}."
         return ToolResult("rejected", text)
     try:
@@ -48,9 +49,9 @@ async def run_tool(call: ToolCall, context: ToolContext, allowed: Collection[str
         return ToolResult(outcome_of(error), error.message)
 
 
-async def interrupt_tool(call: ToolCall, context: ToolContext) -> ToolResult:
+async def interrupt_tool(call: ToolCall, context: ToolContext, other: Tool | None = None) -> ToolResult:
     """End what still runs of a call, because a person has stopped the turn. What came of it."""
-    tool = BUILT_IN.get(call.name)
+    tool = BUILT_IN.get(call.name) or other
     told = await tool.interrupt(call, context) if tool is not None else None
     return told or ToolResult("failed", INTERRUPTED)
 

@@ -28,7 +28,7 @@ QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
 }
-_MOVE_ON = frozenset({"terminal.busy", "terminal.ended", "terminal.unknown"})
+_MOVE_ON = frozenset({"terminal.busy", "terminal.line_not_free", "terminal.ended", "terminal.unknown"})
 
 Hear = Callable[[Output], None]
 

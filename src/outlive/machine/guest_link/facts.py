@@ -80,6 +80,14 @@ class DroppedInput:
 
 
 @dataclass(frozen=True, slots=True)
+class LineFacts:
+    unread: int | None  # bytes that were typed and the program has not read; None: not known
+    is_waiting: bool  # the program waits, has read all, and what it printed until then ends at `end`
+    input: int  # bytes typed since birth
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class TerminalActivity:
     terminal: str
     output_ago_s: float
@@ -185,6 +193,15 @@ def read_dropped_input(words: Words) -> DroppedInput:
     if dropped.at > dropped.input:
         raise WireError("more written than typed")
     return dropped
+
+
+def read_line(words: Words) -> LineFacts:
+    return LineFacts(
+        unread=answers.maybe(answers.count, words, "unread"),
+        is_waiting=answers.flag(words, "is_waiting"),
+        input=answers.count(words, "input"),
+        end=answers.count(words, "end"),
+    )
 
 
 def read_terminals(words: Words) -> list[TerminalFacts]:

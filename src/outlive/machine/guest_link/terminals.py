@@ -10,7 +10,7 @@ from outlive.base import ConflictError, ExhaustedError
 from outlive.guest.wire import WireError, Words
 from outlive.machine.guest_link import answers, facts
 from outlive.machine.guest_link.channel import CALL_S, Channel
-from outlive.machine.guest_link.facts import DroppedInput, TerminalExit, TerminalFacts
+from outlive.machine.guest_link.facts import DroppedInput, LineFacts, TerminalExit, TerminalFacts
 from outlive.machine.guest_link.stream import GuestStream
 
 ACKNOWLEDGE_AT = 256 * 1024  # a quarter of the guest's ring: it never waits for a recorder that keeps up
@@ -131,6 +131,13 @@ class GuestTerminals:
 
     async def list(self, timeout_s: float = CALL_S) -> list[TerminalFacts]:
         return self._channel.read(await self._channel.call("terminals", {}, timeout_s), facts.read_terminals)
+
+    async def line(self, terminal: str, timeout_s: float = CALL_S) -> LineFacts:
+        """Whether its program waits for keys and has read all that were typed. A guest that was started before it could
+        be asked refuses (`machine.unknown_verb`)."""
+        return self._channel.read(
+            await self._channel.call("terminal_line", {"terminal": terminal}, timeout_s), facts.read_line
+        )
 
     @asynccontextmanager
     async def attach(

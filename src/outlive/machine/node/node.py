@@ -174,8 +174,8 @@ class Node:
             undo.sandbox = sandbox = await up.prepare(parts, record, source)
             undo.resident = resident = await self.housing.house(record, sandbox, source.base)
             await up.start(parts, sandbox, source)
-            await resident.door.guest(_GUEST_WITHIN_S)
-            gone = await up.settle_effects(parts, record, source)
+            guest = await resident.door.guest(_GUEST_WITHIN_S)
+            gone = await up.settle_effects(parts, record, source, guest)
             now = parts.clock.now()
             with anyio.CancelScope(shield=True):  # a record that says it is up, and a sandbox that is thrown away
                 await parts.machines.change(

@@ -14,6 +14,7 @@ import anyio.lowlevel
 
 from outlive.base import Clock, ConflictError, FencedError, MachineId, OutliveError, UnavailableError
 from outlive.machine.guest_link import Guest, GuestDoor
+from outlive.machine.keeper import hibernated_meanwhile
 from outlive.machine.node.gate import Gate
 from outlive.machine.sandbox import Sandbox, Sandboxes
 from outlive.machine.spec import MachineSpec
@@ -71,7 +72,7 @@ class Resident:
     def check(self) -> None:
         """An error that says why it cannot be used."""
         if self.ended == "hibernated":
-            raise UnavailableError("machine.hibernated", f"Machine {self.id!r} was hibernated meanwhile; ask again.")
+            raise hibernated_meanwhile(self.id)
         if self.ended is not None:
             raise FencedError("machine.fenced", f"Machine {self.id!r} at generation {self.generation} is over.")
         if "halted" in self.frozen:
@@ -80,11 +81,17 @@ class Resident:
             raise UnavailableError("node.no_lease", "This node has lost contact with the others; try again.")
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[Guest]:
-        """The guest, for a short question or to start something."""
+    async def staying(self) -> AsyncIterator[None]:
+        """Inside, it is neither saved nor ended. Whoever comes while it is being put to sleep waits, and is told."""
         self.check()
         async with self.gate.inside(_GATE_WITHIN_S):
             self.check()
+            yield
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Guest]:
+        """The guest, for a short question or to start something."""
+        async with self.staying():
             self.touch()
             if "idle" in self.frozen:
                 await self.unfreeze("idle")

@@ -5,8 +5,8 @@
 Rule 1: nothing is started that the journal does not name; nothing is forgotten in the guest before its result is there.
 Rule 2: one carrier per effect, however many wait for it. It does not depend on any of them: a caller who goes away
         changes nothing, and one who comes again finds it.
-Rule 3: what the journal has begun and the guest does not hold was never started if the machine is still of that
-        generation; otherwise nobody knows, and it is `lost`.
+Rule 3: what the journal has begun and the guest does not hold was never started: whoever asks again has it started.
+        Where a machine comes back without what it did last, `up` has first called `lost` what nobody can know.
 Rule 4: who waits for a guest that falls silent or stays away is told so after a while. The effect stays begun, and may
         be asked for again: nobody has said what became of it.
 """
@@ -31,12 +31,13 @@ from outlive.base import (
     UnavailableError,
     reach,
 )
-from outlive.machine.command import Command, Exit
+from outlive.machine.command import Command, Exit, HeldEffect
 from outlive.machine.door import ExecRequest, Output, digest_of
 from outlive.machine.guest_link import Guest, RunningCommand
 from outlive.machine.node.outputs import KeptStream, spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident, is_guest_away
+from outlive.machine.records import Effects
 from outlive.machine.status import Effect
 from outlive.machine.terminal.shell import terminal_of
 
@@ -45,6 +46,7 @@ _log = logging.getLogger(__name__)
 FOLLOWER_QUEUE = 256  # pieces of output; a slower follower misses some, and sees by their offsets that it did
 _EXIT_WITHIN_S = 30.0
 _ACKNOWLEDGE_AT = 1024 * 1024
+_PAGE = 500
 _RETRY_S = 0.2
 _A_WHILE_S = 1.0
 _PING_EVERY_S, _PING_WITHIN_S = 20.0, 20.0  # while a command runs
@@ -128,28 +130,25 @@ class Runs:
 
     async def begin(self, resident: Resident, request: ExecRequest) -> Run:
         """The run of this effect: begun now, found under way, or known to be over."""
-        resident.check()
         parts = self._parts
-        begun = await parts.effects.begin(
-            resident.id,
-            request.effect_id,
-            node=parts.node,
-            generation=resident.generation,
-            digest=digest_of(request),
-            at=parts.clock.now(),
-        )
+        async with resident.staying():  # what comes while the machine is put to sleep is not begun in it any more
+            begun = await parts.effects.begin(
+                resident.id,
+                request.effect_id,
+                node=parts.node,
+                generation=resident.generation,
+                digest=digest_of(request),
+                at=parts.clock.now(),
+            )
         if begun.is_new:
             reach(CrashPoint.EXEC_AFTER_BEGIN)
         return self._carry(resident, begun.effect, request, is_new=begun.is_new)
 
     async def take_up(self, resident: Resident) -> None:
         """Carry on with everything that the journal has begun for this machine: after a restart, after a wake."""
-        after = 0
-        while page := await self._parts.effects.list(resident.id, after=after, limit=500):
-            for effect in page:
-                if not effect.is_over and terminal_of(effect) is None:
-                    self._carry(resident, effect, None)
-            after = page[-1].n
+        for effect in await find_begun(self._parts.effects, resident.id):
+            if terminal_of(effect) is None:
+                self._carry(resident, effect, None)
 
     def find(self, machine: MachineId, effect: EffectId) -> Run | None:
         return self._runs.get((machine, effect))
@@ -213,27 +212,28 @@ class Runs:
                 continue
             await self._finish(run, exit, holder=(self._parts.node, resident.generation))
             run.done.set()  # whoever waits has it now; that the guest lets go of it costs nobody a round trip
-            if exit is not None:
-                with suppress(OutliveError):  # it stays in the ledger, which is bounded and says so
-                    async with resident.use() as guest:
-                        await guest.forget(run.effect.id)
+            with suppress(OutliveError):  # it stays in the ledger, which is bounded and says so
+                async with resident.use() as guest:
+                    await guest.forget(run.effect.id)
             return
 
-    async def _attend(self, resident: Resident, run: Run) -> Exit | Literal["asked"] | None:
-        """Start it or join it, and take what it prints until it is over. None: nobody knows what became of it; `asked`:
-        somebody came with the request, and with what is to be fed to it."""
+    async def _attend(self, resident: Resident, run: Run) -> Exit | Literal["asked"]:
+        """Start it or join it, and take what it prints until it is over. `asked`: somebody came with the request, and
+        with what is to be fed to it."""
         request = run.request
+        held: HeldEffect | None = None
         # The first time from all that the guest still has: see `KeptStream.rewind`.
         stdout_from, stderr_from = (run.streams[pipe].size if run.is_joined else 0 for pipe in ("stdout", "stderr"))
         async with AsyncExitStack() as stack:
             async with resident.use() as guest:  # not for as long as it runs: a checkpoint may come between
-                if request is not None and run.effect.generation == resident.generation:
+                if request is None or run.effect.generation != resident.generation:
+                    held = await guest.find(run.effect.id)
+                if held is None and request is None:
+                    raise UnavailableError("effect.not_started", f"{run.effect.id!r} was not started; ask again.")
+                if held is None:  # or the guest knows it after all, and starts nothing
+                    assert request is not None
                     command = _command(resident, request)
                     joining = guest.start(command, stdout_from=stdout_from, stderr_from=stderr_from)
-                elif (held := await guest.find(run.effect.id)) is None:
-                    if run.effect.generation == resident.generation:
-                        raise UnavailableError("effect.not_started", f"{run.effect.id!r} was not started; ask again.")
-                    return None
                 else:
                     joining = guest.attach(
                         run.effect.id,
@@ -321,6 +321,16 @@ class Runs:
         reach(CrashPoint.EXEC_AFTER_RECORD)
         stdout.discard()
         stderr.discard()
+
+
+async def find_begun(effects: Effects, machine: MachineId) -> list[Effect]:
+    """What the journal has begun for a machine, and has no result of."""
+    begun: list[Effect] = []
+    after = 0
+    while page := await effects.list(machine, after=after, limit=_PAGE):
+        begun += [effect for effect in page if not effect.is_over]
+        after = page[-1].n
+    return begun
 
 
 def _unkept(error: OSError) -> UnavailableError:

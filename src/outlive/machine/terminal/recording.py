@@ -156,6 +156,24 @@ class Recordings:
                 break
         return found[::-1]
 
+    async def read_input(self, terminal: Terminal, end: int, *, local: LocalJournal | None = None) -> Input | None:
+        """The newest input that ends at the byte `end`, as far as is looked back; in a fork it may be its origin's."""
+        return await self._input(terminal, end, None, local, ORIGINS_LIMIT)
+
+    async def _input(
+        self, terminal: Terminal, end: int, until: int | None, local: LocalJournal | None, depth: int
+    ) -> Input | None:
+        """Of what was typed before the output came to `until`."""
+        async for journal in self._backwards(terminal, local):
+            for record in reversed(journal.records):
+                is_before = until is None or record.offset <= until
+                if isinstance(record, Input) and record.input_end == end and is_before:
+                    return record
+        if terminal.origin is None or depth == 0 or (origin := await self._origin_of(terminal)) is None:
+            return None
+        _, fork = await self._fork_of(terminal, local)
+        return await self._input(origin, end, fork if until is None else min(fork, until), None, depth - 1)
+
     # Forwards
 
     async def _lineage(

@@ -132,7 +132,7 @@ async def test_a_repository_that_cannot_be_had_is_told_once_and_the_machine_goes
     step = await start_step(
         workshop.conversations,
         of,
-        turn=context.turn,
+        turn=None,
         step=context.step,
         attempt=1,
         kind="tool",

@@ -11,6 +11,7 @@ from outlive.base import ConflictError, ConversationId, MachineId, TerminalId, n
 from outlive.loop.fitting import RESULT_BYTES
 from outlive.loop.tools import ToolResult
 from outlive.loop.tools.terminals import terminal_id
+from outlive.machine.node.terminals import shell_desk
 from outlive.machine.terminal.door import Close, Input, RunInTerminal, Take, Yield
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +98,9 @@ async def test_what_a_person_holds_is_not_typed_into(workshop: Workshop) -> None
     assert (await workshop.call(of, "shell", command="ls")).output == ""
 
 
-async def test_an_agent_moves_on_from_a_terminal_that_is_busy_or_has_ended(workshop: Workshop) -> None:
+async def test_an_agent_moves_on_from_a_terminal_that_is_busy_has_ended_or_does_not_read(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of = await workshop.converse()
     await workshop.call(of, "shell", command="MINE=1")
     machine, generation, terminal = await place(workshop, of)
@@ -114,8 +117,15 @@ async def test_an_agent_moves_on_from_a_terminal_that_is_busy_or_has_ended(works
     assert "sleep 600" in moved.output
     await workshop.doors.act(machine, generation, terminal, PERSON, Close())
     await workshop.doors.act(machine, generation, terminal_id(machine, 2), PERSON, Close())
-    fresh = await workshop.call(of, "shell", command="echo new")
+    fresh = await workshop.call(of, "shell", command="echo new; echo $$ > /tmp/shell")
     assert fresh.output == "new\n[This is a new terminal: the one before has ended.]"
+    await workshop.exec(of, "kill -STOP $(cat /tmp/shell)")
+    for act in (Take(), Input(data=b"touch mixed; "), Yield()):
+        await workshop.doors.act(machine, generation, terminal_id(machine, 3), PERSON, act)
+    monkeypatch.setattr(shell_desk, "PROMPT_WITHIN_S", 1.0)
+    moved = await workshop.call(of, "shell", command="ls; echo whole")
+    assert moved.output.startswith("whole\n[This ran in another terminal")
+    assert "'ada' typed there last, and 13 bytes are not read yet" in moved.output
 
 
 async def test_a_command_that_takes_too_long_is_stopped_and_said(workshop: Workshop) -> None:

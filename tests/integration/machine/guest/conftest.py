@@ -1,5 +1,6 @@
 """A real guest as an ordinary process, over a real socket: fast, and all but PID 1."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import outlive
+import outlive.guest
 from integration.machine.guest.greeting import StartGuest, welcome
 from outlive.machine.guest_link import SOCKET, Guest, GuestDoor, open_door
 
@@ -29,14 +30,26 @@ def sockets(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.fixture(scope="session")
+def program() -> Iterator[Path]:
+    """The guest alone, as it is in a machine, where whoever it runs commands for can read what it hands them: a clone
+    may be in a directory that only its owner enters."""
+    with tempfile.TemporaryDirectory(prefix="outlive-guest-") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        shutil.copytree(Path(outlive.guest.__file__).parent, place / "outlive" / "guest")
+        (place / "outlive" / "__init__.py").touch()
+        yield place
+
+
 @pytest.fixture
-def start_guest(workspace: Path, sockets: Path) -> Iterator[StartGuest]:
+def start_guest(program: Path, workspace: Path, sockets: Path) -> Iterator[StartGuest]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*options: str) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "outlive.guest", "--relay-port=0", f"--socket={sockets / SOCKET}"]
         argv += [f"--egress={sockets / 'egress.sock'}", f"--workspace={workspace}", *options]
-        env = {"PYTHONPATH": str(Path(outlive.__file__).parents[1])}
+        env = {"PYTHONPATH": str(program)}
         started.append(subprocess.Popen(argv, env=env, start_new_session=True))
         return started[-1]
 

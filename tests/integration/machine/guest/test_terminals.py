@@ -134,6 +134,35 @@ async def _is_shell_in_front(guest: Guest) -> bool:
     return (await guest.terminals.list())[0].foreground is None
 
 
+async def test_whether_a_program_waits_and_has_read_all_keys_is_said(guest: Guest) -> None:
+    pid = (await guest.terminals.open(TERMINAL, argv=BASH, env={"PS1": "$ "})).pid
+    async with guest.terminals.attach(TERMINAL, offset=0, with_input=True) as attached:
+        seen = await until(attached, b"$ ")
+        await eventually(lambda: _has_read(guest, 0), 20)
+        os.kill(pid, signal.SIGSTOP)
+        await attached.send(b"half")
+        await eventually(lambda: _has_unread(guest, 4), 20)
+        os.kill(pid, signal.SIGCONT)
+        await eventually(lambda: _has_read(guest, 4), 20)
+        shown = (await guest.terminals.line(TERMINAL)).end
+        seen += await until(attached, b"half")
+        assert len(seen) <= shown  # what it said to them is counted
+        await attached.send(b"\x15exit\n")
+        await guest.terminals.wait(TERMINAL, 20)
+        over = await guest.terminals.line(TERMINAL)
+        assert (over.unread, over.is_waiting) == (None, False)
+
+
+async def _has_read(guest: Guest, size: int) -> bool:
+    line = await guest.terminals.line(TERMINAL)
+    return (line.unread, line.is_waiting, line.input) == (0, True, size)
+
+
+async def _has_unread(guest: Guest, size: int) -> bool:
+    line = await guest.terminals.line(TERMINAL)
+    return (line.unread, line.is_waiting, line.input) == (size, False, size)
+
+
 async def test_closing_ends_the_program(guest: Guest) -> None:
     pid = (await guest.terminals.open(TERMINAL, argv=("sleep", "1000"))).pid
     os.kill(pid, 0)

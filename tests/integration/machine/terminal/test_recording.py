@@ -150,6 +150,24 @@ async def test_a_fork_reads_what_is_older_than_itself_from_its_origin_and_nothin
     assert [one.data for one in records if isinstance(one, Input)] == [b"p"]
 
 
+async def test_what_was_typed_last_is_found_by_its_end_in_a_fork_too(recorded: Recorded) -> None:
+    parent = recorded.spool(recorded.first)
+    await recorded.write(parent, printed(0, b"shared past, "), typed(5, 0, b"p"), typed(13, 1, b"half"))
+    await recorded.write(parent, printed(13, b"the parent goes on"), typed(31, 5, b"q"), typed(31, 6, b"r"))
+    child = await recorded.another(origin=recorded.first.id, reserved_to=13, recorded_to=13)
+    own = recorded.spool(child, offset=13)
+    await recorded.write(own, printed(13, b"the child"), is_uploaded=False)
+    find = recorded.recordings.read_input
+    parents = await recorded.records.terminals.get(recorded.first.id)
+    assert await find(parents, 7, local=parent) == typed(31, 6, b"r")
+    assert await find(parents, 5) == await find(child, 5, local=own) == typed(13, 1, b"half")
+    assert await find(child, 6, local=own) is None  # the parent's, after they parted
+    assert await find(child, 4, local=own) is None
+    own.move_input()
+    await recorded.write(own, typed(22, 5, b"\x03"), is_uploaded=False)
+    assert await find(child, 6, local=own) == typed(22, 5, b"\x03")
+
+
 async def test_a_fork_whose_origin_is_gone_has_a_gap(recorded: Recorded) -> None:
     child = await recorded.another(origin=new_terminal_id())
     await recorded.write(recorded.spool(child, offset=7), printed(7, b"own"))

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from outlive.base import ConflictError, EffectId, InvalidError, TerminalId, new_machine_id
 from outlive.machine.status import Effect
+from outlive.machine.terminal.journal import Input
 from outlive.machine.terminal.marks import Marks
-from outlive.machine.terminal.shell import Course, Shell, digest_of_run, keys_of, read_shell, terminal_of
+from outlive.machine.terminal.shell import Course, Shell, decide_line, digest_of_run, keys_of, read_shell, terminal_of
+from unit.machine.terminal.journals import typed
 
 EFFECT = EffectId("eff_1")
 
@@ -20,6 +22,8 @@ def prompt(name: str, exit_code: int = 0) -> bytes:
 
 STARTED = b"\x1b]633;E;ls\x07\x1b]133;C\x07"
 PASTES = b"\x1b[?2004h"
+BEGINS, SHOWN = prompt("1.2.7").index(b"\x1b]133;A"), len(prompt("1.2.7"))
+FRESH = Shell("prompt", "1.2.7", BEGINS, SHOWN, is_untouched=True)
 
 
 def course_of(output: bytes, *, typed_at: int = 0, at: str = "1.2.7") -> Course:
@@ -44,22 +48,62 @@ def effect_with(digest: str) -> Effect:
         (b"", Shell()),
         (b"some program", Shell()),
         (b"\x1b]133;A;id=1.2.7\x07$ ", Shell()),
-        (prompt("1.2.7"), Shell("prompt", "1.2.7", len(prompt("1.2.7")), True)),
-        (PASTES + prompt("1.2.7"), Shell("prompt", "1.2.7", 8 + len(prompt("1.2.7")), True, True)),
-        (prompt("1.2.7") + b"\x1b[K", Shell("prompt", "1.2.7", len(prompt("1.2.7")), True)),
-        (prompt("1.2.7") + b"rm -rf", Shell("prompt", "1.2.7", len(prompt("1.2.7")), False)),
-        (prompt("1.2.7") + b"ls\r\n" + STARTED, Shell("running", "1.2.7", len(prompt("1.2.7")), False)),
+        (prompt("1.2.7"), FRESH),
+        (PASTES + prompt("1.2.7"), FRESH._replace(prompt_at=8 + BEGINS, ready_at=8 + SHOWN, takes_paste=True)),
+        (prompt("1.2.7") + b"\x1b[K", FRESH),
+        (prompt("1.2.7") + b"rm -rf", FRESH._replace(is_untouched=False)),
+        (prompt("1.2.7") + b"\r" + prompt("1.2.7"), FRESH._replace(ready_at=1 + 2 * SHOWN)),  # drawn again
+        (
+            prompt("1.2.7") + prompt("1.2.8"),
+            FRESH._replace(prompt="1.2.8", prompt_at=SHOWN + BEGINS, ready_at=2 * SHOWN),
+        ),
+        (prompt("1.2.7") + b"ls\r\n" + STARTED, FRESH._replace(phase="running", is_untouched=False)),
     ],
 )
 def test_what_a_shell_does_is_read_from_its_newest_marks(output: bytes, expected: Shell) -> None:
     assert read_shell(0, output) == expected
     moved = read_shell(100, output)
-    assert moved == expected._replace(ready_at=expected.ready_at + 100)
+    assert moved == expected._replace(prompt_at=expected.prompt_at + 100, ready_at=expected.ready_at + 100)
 
 
 @given(st.binary(max_size=300))
 def test_any_output_is_read(output: bytes) -> None:
     read_shell(5, output)
+
+
+BEFORE, SINCE = BEGINS, SHOWN  # offsets at which something was typed
+
+
+@pytest.mark.parametrize(
+    ("last", "is_free"),
+    [
+        (typed(BEFORE, 0, b"ls\r"), True),
+        (typed(BEFORE, 0, b"cat\n\x04"), True),
+        (typed(BEFORE, 0, b"\x03"), True),
+        (typed(BEFORE, 0, b"ls\rrm -rf"), False),  # typed ahead
+        (typed(BEFORE, 0, b"\x1b"), False),  # it shows nothing
+        (typed(SINCE, 0, b"if true\r"), False),  # entered, and the line goes on
+        (typed(SINCE, 0, b"rm -rf"), False),
+        (None, False),  # not known
+    ],
+)
+def test_a_line_is_free_if_what_was_typed_last_ended_one_before_the_prompt(last: Input | None, is_free: bool) -> None:
+    touched = FRESH._replace(is_untouched=False)
+    assert decide_line(FRESH, last, is_waiting=True) == ("type" if is_free else "give_up")
+    assert decide_line(touched, last, is_waiting=True) == "give_up"
+    assert decide_line(touched, last, is_waiting=True, is_given_up=True) == ("type" if is_free else "give_up")
+
+
+def test_nothing_is_decided_before_the_shell_has_read_all_and_waits_at_its_prompt() -> None:
+    for shell in (FRESH, FRESH._replace(is_untouched=False)):
+        assert decide_line(shell, typed(BEFORE, 0, b"ls\r"), is_waiting=False) == "wait"
+    for phase in ("unknown", "running"):
+        assert decide_line(Shell(phase), None, is_waiting=True, is_first=True) == "wait"
+
+
+def test_the_first_line_of_a_shell_is_free_while_nothing_is_shown_there() -> None:
+    assert decide_line(FRESH, None, is_waiting=True, is_first=True) == "type"
+    assert decide_line(FRESH._replace(is_untouched=False), None, is_waiting=True, is_first=True) == "give_up"
 
 
 # ── what is typed ──

@@ -21,7 +21,6 @@ from outlive.base import (
     DeadlineError,
     EffectId,
     OutliveError,
-    PrincipalId,
     UnavailableError,
     reach,
 )
@@ -67,7 +66,7 @@ class Keyboard:
         self._came = anyio.Event()
         self._must_drop = False  # the guest may still hold what a former holder has typed
         self._unheard = anyio.Event()  # the guest may not know what we have given up on this connection
-        self._typist: PrincipalId | None = None  # who typed last, as far as this process knows
+        self.newest: Input | None = None  # what was typed last, as far as this process knows
         self.used_at = clock.monotonic()  # the last sign of life of whoever holds the lease
 
     @property
@@ -76,8 +75,13 @@ class Keyboard:
 
     # ── typing ──
 
-    async def type(self, operator: Operator, data: bytes, effect: EffectId | None = None) -> None:
-        """Returns when it is on its way to the program, which then gets it, once. Refused by raising."""
+    async def type(
+        self, operator: Operator, data: bytes, effect: EffectId | None = None, *, only_at: int | None = None
+    ) -> bool:
+        """Returns when it is on its way to the program, which then gets it, once. Refused by raising.
+
+        False, and nothing is typed, if it would not begin at the byte `only_at` of the input: somebody has typed since.
+        """
         leases.check_may_type(self._terminal.lease, operator)
         await self._host.resident.wake_up()
         while True:
@@ -92,8 +96,12 @@ class Keyboard:
                     if self._must_drop:  # first what a former holder has typed, or ours would go with it later
                         self._host.resident.check()
                         await self._drop()
-                    at = self._journal(operator, data, effect, attached)
-                return await self._send(attached, data, at, operator)
+                    at = self._typed_to(attached)
+                    if only_at not in (None, at):
+                        return False
+                    self._journal(operator, data, effect, at)
+                await self._send(attached, data, at, operator)
+                return True
 
     async def _hold(self, operator: Operator, how: Literal["input", "run"] = "input") -> None:
         """Refuses whoever may not type; takes a lease that is free."""
@@ -115,13 +123,22 @@ class Keyboard:
         recorder = self._host.recorder
         recorder.note(signal_sent(self._clock.now(), recorder.offset, _actor(operator), number))
 
-    def _journal(self, operator: Operator, data: bytes, effect: EffectId | None, attached: AttachedTerminal) -> int:
+    def _journal(self, operator: Operator, data: bytes, effect: EffectId | None, at: int) -> None:
         recorder = self._host.recorder
-        at = attached.input_end if recorder.spool.is_input_moved else recorder.spool.input_offset
-        self._typist = operator.id
-        recorder.note(Input(self._clock.now(), recorder.offset, at, _actor(operator), data, effect))
+        typed = Input(self._clock.now(), recorder.offset, at, _actor(operator), data, effect)
+        recorder.note(typed)
+        self.newest = typed
         reach(CrashPoint.TERMINAL_AFTER_JOURNAL)
-        return at
+
+    def _typed_to(self, attached: AttachedTerminal) -> int:
+        """Where what was typed ends; after a seam, where the guest's own count does."""
+        spool = self._host.recorder.spool
+        return attached.input_end if spool.is_input_moved else spool.input_offset
+
+    @property
+    def typed_to(self) -> int | None:
+        """What is typed next begins here; None while the guest is away."""
+        return None if self._attached is None else self._typed_to(self._attached)
 
     async def _send(self, attached: AttachedTerminal, data: bytes, at: int, operator: Operator) -> None:
         if attached.type_now(data, at=at):
@@ -193,7 +210,7 @@ class Keyboard:
                         await self._send_again(attached, counter)
                 self._sending = None
                 if self._must_drop:
-                    await self._give_up(attached, self._typed_to)
+                    await self._give_up(attached, self._typed_to(attached))
                     self._must_drop = False
             except OutliveError as error:  # of the object store, say; nobody can type meanwhile
                 _log.warning("terminal %s: what was typed could not be sent: %s", self._terminal.id, error.message)
@@ -301,7 +318,8 @@ class Keyboard:
     def _is_taken(self, lease: Lease | None) -> bool:
         """Whether somebody has it now against whose will there may still be something on its way: also of one who had
         it before it was free."""
-        is_forced = lease is not None and lease.is_forced and self._typist != lease.operator
+        typist = None if self.newest is None else self.newest.operator.id
+        is_forced = lease is not None and lease.is_forced and typist != lease.operator
         return is_forced and self._host.recorder.spool.input_offset > 0
 
     async def _drop(self) -> None:
@@ -319,17 +337,11 @@ class Keyboard:
         if attached is None:
             return
         if is_halted:
-            attached.tell_drop(self._typed_to)
+            attached.tell_drop(self._typed_to(attached))
             self._note_given_up(None, attached.input_end)
         else:
-            await self._give_up(attached, self._typed_to)
+            await self._give_up(attached, self._typed_to(attached))
             self._must_drop = False
-
-    @property
-    def _typed_to(self) -> int | None:
-        """Where what was typed ends; None: where the guest's own count does, after a seam."""
-        spool = self._host.recorder.spool
-        return None if spool.is_input_moved else spool.input_offset
 
 
 def is_overtaken(typed: Input, lease: Lease | None) -> bool:

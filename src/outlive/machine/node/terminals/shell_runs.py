@@ -7,6 +7,8 @@ Rule 2: typed once. What is typed stands in the terminal's own journal under the
 Rule 3: it goes by the terminal's keyboard, as everybody does. What was not typed, because another holds the terminal or
         something runs there, is refused and may be asked for again; what was typed is followed to its end, whoever
         holds the terminal by then.
+Rule 4: it is the whole line or it is not typed: a line that somebody has begun is given up first, and what is typed
+        between the look at the line and the typing is noticed (`shell_desk`, `Keyboard.type`).
 """
 
 import logging
@@ -48,6 +50,7 @@ _LOOK_EVERY_S = 1.0
 _STOP_WITHIN_S = 5.0
 _STORED_WITHIN_S = 60.0
 _FOLLOW_EVERY_S = 0.2
+_LOOKS = 8  # for a line in which nobody types before the command is
 _SKEW = timedelta(minutes=1)  # of the clocks of two nodes
 
 _log = logging.getLogger(__name__)
@@ -179,15 +182,19 @@ class ShellRuns:
             assert run.effect is not None
             if run.effect.is_over or await self._take_up(run, run.effect):
                 return
-        shell = await run.desk.wait_for_line(request.operator)
-        keys = keys_of(request.command, shell)
-        if run.effect is None:
-            await self._begin(run)
-            reach(CrashPoint.EXEC_AFTER_BEGIN)
-        if run.effect is None or run.effect.is_over:
-            return
-        run.course = Course(request.effect_id, shell.prompt, host.recorder.offset)
-        await host.keyboard.type(request.operator, keys, request.effect_id)
+        for _ in range(_LOOKS):
+            line = await run.desk.wait_for_line(request.operator)
+            keys = keys_of(request.command, line.shell)
+            if run.effect is None:
+                await self._begin(run)
+                reach(CrashPoint.EXEC_AFTER_BEGIN)
+            if run.effect is None or run.effect.is_over:
+                return
+            run.course = Course(request.effect_id, line.shell.prompt, host.recorder.offset)
+            if await host.keyboard.type(request.operator, keys, request.effect_id, only_at=line.input):
+                break
+        else:
+            raise UnavailableError("terminal.not_ready", f"Others type into {host.terminal.id!r} just now; try again.")
         reach(CrashPoint.EXEC_AFTER_START)
 
     async def _begin(self, run: ShellRun) -> None:

@@ -1,0 +1,81 @@
+"""Finishes forks that were cut off between the copy of the machine and the word to the log, and that nobody asks for
+again. Runs in every worker: finishing twice, or beside whoever began it, is harmless.
+"""
+
+import logging
+from datetime import timedelta
+
+import anyio
+
+from outlive.base import Clock, MachineId, OutliveError
+from outlive.conversation.conversations import Conversations
+from outlive.loop.machine_forks import MachineForks, is_gone, machine_of
+from outlive.machine.records import MachineFilter, MachineRecords
+from outlive.machine.status import Machine
+
+SETTLE_S = 3.0  # that whoever made the copy has to say so itself
+YOUNG_S = 3_600.0  # a copy that is older was finished long ago
+_PAGE = 200
+
+_log = logging.getLogger(__name__)
+
+
+class ForkSweeper:
+    def __init__(
+        self,
+        forks: MachineForks,
+        conversations: Conversations,
+        machines: MachineRecords,
+        clock: Clock,
+        *,
+        every_s: float,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._forks = forks
+        self._conversations = conversations
+        self._machines = machines
+        self._clock = clock
+        self._every_s = every_s
+        self._settle = timedelta(seconds=settle_s)
+
+    async def run(self) -> None:
+        """Look at once and then every so often, for ever."""
+        while True:
+            try:
+                await self.sweep()
+            except OutliveError as error:
+                _log.warning("unfinished forks were not looked for: %s", error.message)
+            await anyio.sleep(self._every_s)
+
+    async def sweep(self) -> int:
+        """How many were finished, or let go."""
+        now, finished, before = self._clock.now(), 0, None
+        while page := await self._machines.list(MachineFilter(), limit=_PAGE, before=before):
+            for machine in page:
+                age = now - machine.created_at
+                if age > timedelta(seconds=YOUNG_S):
+                    return finished
+                if age > self._settle and _may_be_unfinished(machine):
+                    finished += await self._finish(machine)
+            before = MachineId(page[-1].id)
+        return finished
+
+    async def _finish(self, machine: Machine) -> int:
+        assert machine.conversation is not None
+        try:
+            fork = await self._conversations.get(machine.conversation)
+            if fork.machine is not None or fork.parent is None or await self._forks.origin_of(machine) is None:
+                return 0
+            if fork.archived_at is not None or is_gone(machine):
+                await self._forks.let_go(fork, machine)
+            else:
+                await self._forks.give_machine(fork)
+        except OutliveError as error:
+            _log.warning("a fork was not finished: %s", error.message, extra={"conversation": machine.conversation})
+            return 0
+        _log.info("a fork was finished", extra={"conversation": machine.conversation, "machine": machine.id})
+        return 1
+
+
+def _may_be_unfinished(machine: Machine) -> bool:
+    return machine.conversation is not None and machine.id == machine_of(machine.conversation) and bool(machine.origin)
