@@ -53,7 +53,7 @@ from outlive.conversation.events import (
 )
 from outlive.conversation.log import BATCH_LIMIT, Append, Appended, ConversationState, Writer
 
-_NEW_WORK = frozenset({"step.started", "approval.requested"})  # only the open turn does that
+_NEW_WORK = frozenset({"step.started", "approval.requested", "replay.parted"})  # only the open turn does that
 
 _COUNT_MAX = 2**31 - 1  # of attempts and batches: what every database can hold
 

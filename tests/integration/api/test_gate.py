@@ -23,6 +23,8 @@ PROTECTED = [
     ("GET", f"{CONVERSATION}/stream"),
     ("GET", f"{CONVERSATION}/transcript"),
     ("POST", f"{CONVERSATION}/fork"),
+    ("POST", f"{CONVERSATION}/replay"),
+    ("GET", f"{CONVERSATION}/comparison"),
     ("POST", f"{CONVERSATION}/interrupt"),
     ("POST", "/v1/blobs"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),

@@ -221,6 +221,7 @@ async def test_a_wrong_id_is_the_id_of_nothing(api: Api) -> None:
             assert_problem(await api.http.get(f"/v1/conversations/{wrong}{tail}"), 404)
         assert_problem(await api.http.post(f"/v1/conversations/{wrong}/messages", json={"text": "x"}), 404)
         assert_problem(await api.http.post(f"/v1/conversations/{wrong}/fork", json={}), 404)
+        assert_problem(await api.http.post(f"/v1/conversations/{wrong}/replay", json={"model": "demo:"}), 404)
         assert_problem(await api.http.delete(f"/v1/conversations/{wrong}"), 404)
         assert_problem(await api.http.get(f"/v1/blobs/{wrong}"), 404)
 

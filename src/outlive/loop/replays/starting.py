@@ -4,11 +4,9 @@ Rule: everything is made of the operation, in two steps that may each be done ag
       with the messages and what this is a replay of. So who asks again after a crash gets the same replay.
 """
 
-from collections.abc import Sequence
-
 from outlive.base import ConversationId, MessageId, NotFoundError, OperationId, TurnId, derive, to_text
 from outlive.conversation.conversations import Conversations
-from outlive.conversation.events import Event, EventData, MessageSent, NewEvent, ReplayStarted
+from outlive.conversation.events import EventData, MessageSent, NewEvent, ReplayStarted
 from outlive.conversation.log import Append, Conversation
 from outlive.loop.models.registry import parse_model
 from outlive.loop.replays.answering import read_between
@@ -28,17 +26,22 @@ async def start_replay(
     """The conversation of the replay, with an open turn that the loop has to be told of."""
     parse_model(model)
     origin = await conversations.get(conversation)
-    turn = await _choose(conversations, operation, origin, at)
-    made = await conversations.create(
-        operation,
-        actor=actor,
-        agent=origin.agent,
-        title=origin.title,
-        environment=origin.environment,
-        model=origin.model,
-        metadata=origin.metadata,
-        parent=(origin.id, turn.first - 1),
-    )
+    turns = turns_of(await read_between(conversations, origin.id, 1, origin.head))
+    made = await _made_before(conversations, operation)
+    if made is not None and made.parent is not None:
+        turn = choose(turns, made.parent[1] + 1)  # the one that was meant then: others may have ended since
+    else:
+        turn = choose(turns, at)
+        made = await conversations.create(
+            operation,
+            actor=actor,
+            agent=origin.agent,
+            title=origin.title,
+            environment=origin.environment,
+            model=origin.model,
+            metadata=origin.metadata,
+            parent=(origin.id, turn.first - 1),
+        )
     news = _news(operation, origin, turn, model, execute)
     now = to_text(conversations.clock.now())
     opened = TurnId(derive("turn", operation))
@@ -48,15 +51,12 @@ async def start_replay(
     return await conversations.get(made.id), opened
 
 
-async def _choose(conversations: Conversations, operation: OperationId, origin: Conversation, at: int | None) -> Turn:
-    """The turn that is meant. Asked again after a crash, the one that was meant then: others may have ended since."""
-    events: Sequence[Event] = await read_between(conversations, origin.id, 1, origin.head)
-    turns = turns_of(events)
+async def _made_before(conversations: Conversations, operation: OperationId) -> Conversation | None:
+    """What this operation made before a crash."""
     try:
-        made = await conversations.get(ConversationId(derive("conv", operation)))
+        return await conversations.get(ConversationId(derive("conv", operation)))
     except NotFoundError:
-        return choose(turns, at)
-    return choose(turns, made.parent[1] + 1 if made.parent is not None else at)
+        return None
 
 
 def _news(operation: OperationId, origin: Conversation, turn: Turn, model: str, execute: bool) -> list[EventData]:
