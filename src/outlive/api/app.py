@@ -37,6 +37,7 @@ from outlive.api.routes import (
     machines,
     messages,
     principals,
+    races,
     terminal_attach,
     terminal_history,
     terminals,
@@ -60,6 +61,7 @@ _ROUTES = (
     terminals,
     terminal_attach,
     terminal_history,
+    races,
 )
 
 

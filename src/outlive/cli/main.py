@@ -19,6 +19,7 @@ from outlive.cli import (
     histories,
     machines,
     principals,
+    races,
     roles,
     stack,
     terminals,
@@ -44,7 +45,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, agents, histories)
+_CONVERSING = (turns, conversations, races, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

@@ -24,6 +24,7 @@ PROTECTED = [
     ("GET", f"{CONVERSATION}/transcript"),
     ("POST", f"{CONVERSATION}/fork"),
     ("POST", f"{CONVERSATION}/interrupt"),
+    ("POST", f"{CONVERSATION}/races"),
     ("POST", "/v1/blobs"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
     ("GET", f"{CONVERSATION}/artifacts"),
@@ -43,6 +44,7 @@ TAKEN_AS_THEY_ARE = (
     "/v1/principals",
     "/v1/terminals",
     "/v1/artifacts",
+    "/v1/races",
 )
 
 
