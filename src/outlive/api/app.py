@@ -38,6 +38,7 @@ from outlive.api.routes import (
     machines,
     messages,
     principals,
+    races,
     replays,
     terminal_attach,
     terminal_history,
@@ -64,6 +65,7 @@ _ROUTES = (
     terminals,
     terminal_attach,
     terminal_history,
+    races,
 )
 
 

@@ -16,6 +16,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.governance import Idempotency, Principal, Principals
 from outlive.loop.agents import AgentRegistry
 from outlive.loop.client import LoopClient
+from outlive.loop.races.race import RaceRecords
 from outlive.machine.caller import MachineCaller
 from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
@@ -78,6 +79,8 @@ class ApiParts:
     """None: nobody answers here, and any name of an agent is taken."""
     loop: LoopClient | None = None
     """None: nothing answers here; messages are only recorded."""
+    races: RaceRecords | None = None
+    """None: there are no races here."""
     followers_limit: int = FOLLOWERS_LIMIT
     stall_s: float = 60.0
     """How long a follower may take nothing of what waits for it, before its stream ends."""

@@ -63,6 +63,10 @@ class CrashPoint(StrEnum):
     TURN_AFTER_END = "turn.after_end"  # over in the log, the workflow does not know
     FORK_AFTER_CONVERSATION = "fork.after_conversation"  # the fork is in the catalog, it has no machine
     FORK_AFTER_MACHINE = "fork.after_machine"  # its machine is up, its log does not say so
+    RACE_AFTER_RECORD = "race.after_record"  # what is wanted is written, nothing is made
+    RACE_AFTER_FORK = "race.after_fork"  # a contestant has its machine, and was not given the prompt
+    RACE_AFTER_CHOICE = "race.after_choice"  # one is chosen, the others are all there
+    RACE_AFTER_STOP = "race.after_stop"  # a loser is archived and stopped, its machine is there
     REMOVE_AFTER_DESTROY = "remove.after_destroy"  # the sandbox is gone, the record is not
 
 

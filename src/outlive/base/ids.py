@@ -27,6 +27,7 @@ NodeId = NewType("NodeId", str)
 TerminalId = NewType("TerminalId", str)
 ArtifactId = NewType("ArtifactId", str)
 ApprovalId = NewType("ApprovalId", str)
+RaceId = NewType("RaceId", str)
 
 _SHAPE = re.compile(r"([a-z]{2,8})_([0-9a-f]{32})")
 

@@ -21,6 +21,7 @@ from outlive.cli import (
     histories,
     machines,
     principals,
+    races,
     replay,
     roles,
     stack,
@@ -47,7 +48,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, replay, batch, approvals, agents, histories)
+_CONVERSING = (turns, conversations, replay, races, batch, approvals, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

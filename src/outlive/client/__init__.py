@@ -18,6 +18,7 @@ from outlive.client.following import Following
 from outlive.client.machine_wire import ExecResult, FileFacts, MachineFacts, Piece
 from outlive.client.machines import AsyncMachine, AsyncMachines
 from outlive.client.principals import AsyncPrincipals, PrincipalFacts, Principals
+from outlive.client.races import AsyncRace, AsyncRaces, ContestantFacts, Race, RaceFacts, Races
 from outlive.client.running import Run
 from outlive.client.sync import Client, Conversation, Conversations
 from outlive.client.sync_machines import Machine, Machines
@@ -42,10 +43,13 @@ __all__ = [
     "AsyncMachine",
     "AsyncMachines",
     "AsyncPrincipals",
+    "AsyncRace",
+    "AsyncRaces",
     "AsyncTerminals",
     "Attachment",
     "Blobs",
     "Client",
+    "ContestantFacts",
     "Conversation",
     "ConversationFacts",
     "Conversations",
@@ -62,6 +66,9 @@ __all__ = [
     "Piece",
     "PrincipalFacts",
     "Principals",
+    "Race",
+    "RaceFacts",
+    "Races",
     "Run",
     "Sent",
     "SyncAttachment",

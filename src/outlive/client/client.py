@@ -12,6 +12,7 @@ from outlive.client.endpoint import find_endpoint
 from outlive.client.environments import AsyncEnvironments
 from outlive.client.machines import AsyncMachines
 from outlive.client.principals import AsyncPrincipals
+from outlive.client.races import AsyncRaces
 from outlive.client.terminals import AsyncTerminals
 from outlive.client.transport import DEADLINE_S, PATIENCE_S, Transport
 
@@ -39,6 +40,7 @@ class AsyncClient:
         self.machines = AsyncMachines(self._transport)
         self.environments = AsyncEnvironments(self._transport)
         self.principals = AsyncPrincipals(self._transport)
+        self.races = AsyncRaces(self._transport)
         self.terminals = AsyncTerminals(self._transport)
 
     @property

@@ -8,6 +8,7 @@ from outlive.base import NotFoundError, is_id
 from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
 from outlive.client.machines import VERB_S, AsyncMachine, AsyncMachines
+from outlive.client.races import AsyncRace, race_of
 from outlive.client.running import Run
 from outlive.client.transport import Params, Transport
 from outlive.client.wire import (
@@ -168,6 +169,15 @@ class AsyncConversation(ConversationShown):
         """A replay beside what it is a replay of; with `other` the newest turns of the two conversations."""
         params = {"with": _checked(other)} if other is not None else {}
         return await self._transport.call("GET", f"/conversations/{self.id}/comparison", params=params)
+
+    async def race(self, prompt: str, contestants: Sequence[Mapping[str, str]]) -> AsyncRace:
+        """Give the same prompt to 2 to 8 contestants (`{"model": ...}`, `{"agent": ...}`, or both), each in a fork of
+        this conversation on a copy of its machine. They are at work when this returns."""
+        body = {"prompt": prompt, "contestants": [dict(each) for each in contestants]}
+        answer = await self._transport.call(
+            "POST", f"/conversations/{self.id}/races", body, deadline_s=VERB_S, attempt_s=VERB_S
+        )
+        return AsyncRace(self._transport, race_of(answer))
 
     async def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""

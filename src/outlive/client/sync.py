@@ -18,6 +18,7 @@ from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
 from outlive.client.loop import Loop
 from outlive.client.principals import Principals
+from outlive.client.races import Race, Races
 from outlive.client.running import Run
 from outlive.client.sync_machines import Machine, Machines
 from outlive.client.sync_terminals import Terminals
@@ -133,6 +134,11 @@ class Conversation(ConversationShown):
         """A replay beside what it is a replay of; with `other` the newest turns of the two conversations."""
         return self._loop.run(self._twin.comparison, other)
 
+    def race(self, prompt: str, contestants: Sequence[Mapping[str, str]]) -> Race:
+        """Give the same prompt to 2 to 8 contestants (`{"model": ...}`, `{"agent": ...}`, or both), each in a fork of
+        this conversation on a copy of its machine. They are at work when this returns."""
+        return Race(self._loop, self._loop.run(self._twin.race, prompt, contestants))
+
     def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         self._loop.run(self._twin.archive)
@@ -221,6 +227,7 @@ class Client:
         self.machines = Machines(self._loop, self._twin.machines)
         self.environments = Environments(self._loop, self._twin.environments)
         self.principals = Principals(self._loop, self._twin.principals)
+        self.races = Races(self._loop, self._twin.races)
         self.terminals = Terminals(self._loop, self._twin.terminals)
 
     @property

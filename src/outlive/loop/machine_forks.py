@@ -8,6 +8,7 @@ Rule 3: a fork whose machine cannot be brought up leaves nothing: the machine is
 """
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from outlive.base import (
@@ -40,17 +41,18 @@ from outlive.conversation.log import Append, Conversation
 from outlive.loop.fork_facts import Told, nearest, rolled_back_before
 from outlive.loop.tools.checkout import checkout_id
 from outlive.machine.keeper import MachineKeeper
-from outlive.machine.records import Records
+from outlive.machine.records import MachineFilter, Records
 from outlive.machine.status import Checkpoint, Effect, Machine, MachineEvent
 
 _STREAK = 16  # effects in a row on one side of a mark: those beyond are on the same side (at most 8 run at once)
 _HISTORY_PAGE = 500
+_MACHINES = 100  # of one conversation that are deleted at once
 
 
 class Source(NamedTuple):
     """What a fork's machine is made from: a machine, and a checkpoint of it."""
 
-    machine: Machine
+    machine: MachineId
     checkpoint: CheckpointId
 
 
@@ -96,6 +98,12 @@ class MachineForks:
         if machine.state != "deleted":
             await self._keeper.do(machine.id, "delete")
         await self._conversations.archive(fork.id, actor=fork.created_by)
+
+    async def delete_machines(self, conversation: ConversationId) -> None:
+        """All that belong to it."""
+        for machine in await self._records.machines.list(MachineFilter(conversation=conversation), limit=_MACHINES):
+            with suppress(NotFoundError):  # somebody else does the same
+                await self._keeper.do(machine.id, "delete")
 
     async def news_of(self, fork: Conversation, machine: Machine) -> tuple[EventData, ...]:
         """What the log of a fork is told of its machine; nothing more than that for one that is no copy."""
@@ -145,7 +153,7 @@ class MachineForks:
             )
         later = await self._later(machine.id, at, None)
         if not later:
-            return Source(machine, await self._keeper.checkpoint(machine.id))
+            return Source(machine.id, await self._keeper.checkpoint(machine.id))
         checkout = await self._records.effects.find(machine.id, checkout_id(of.id, 1))
         found = nearest(
             await self._records.checkpoints.list(machine.id),
@@ -157,7 +165,7 @@ class MachineForks:
                 "fork.no_checkpoint",
                 f"Machine {machine.id!r} has no checkpoint yet: fork at the newest event, or without the machine.",
             )
-        return Source(machine, found.id)
+        return Source(machine.id, found.id)
 
     async def _source_of(self, fork: Conversation) -> Source:
         assert fork.parent is not None
@@ -232,11 +240,12 @@ class MachineForks:
 
     async def _create(self, fork: Conversation, source: Source) -> Machine:
         origin = await self._records.checkpoints.get(source.checkpoint)
+        parent = await self._records.machines.get(source.machine)
         return await self._keeper.create(
             machine_of(fork.id),
             owner=PrincipalId(fork.created_by),
-            environment=source.machine.environment,
-            spec=source.machine.spec,
+            environment=parent.environment,
+            spec=parent.spec,
             conversation=fork.id,
             origin=origin.id,
             has_memory=origin.has_memory,

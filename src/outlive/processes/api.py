@@ -140,6 +140,7 @@ def _api_parts(
         closing=closing,
         machines=machines,
         agents=parts.agents,
+        races=parts.races,
         followers_limit=followers_limit,
     )
 

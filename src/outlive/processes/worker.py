@@ -31,7 +31,7 @@ from outlive.processes.logs import log_to_stderr
 from outlive.processes.machines import look_for_machines
 from outlive.processes.ready import tell_ready
 from outlive.wiring.build import open_object_store, open_parts
-from outlive.wiring.forks import make_fork_sweeper
+from outlive.wiring.forks import make_fork_sweepers
 from outlive.wiring.loop import WORKFLOWS, open_loop_parts
 from outlive.wiring.machines import make_settler, open_environment_parts
 from outlive.wiring.ping import Ping, ping, pong
@@ -83,8 +83,8 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
         settler = make_settler(client)
         reconciler = Reconciler(parts.machines, parts.checkpoints, parts.nodes, settler, clock, margin_s=margin_s)
         sweeper = Sweeper(parts.checkpoints, CheckpointStore(await open_object_store(settings)), clock)
-        forks = make_fork_sweeper(settings, parts, client)
-        of_turns = (loop.sweeper, loop.saver, forks) if settings.loop.enabled else ()
+        of_forks = make_fork_sweepers(settings, parts, client)
+        of_turns = (loop.sweeper, loop.saver, *of_forks) if settings.loop.enabled else ()
         for background in (reconciler, sweeper, environments.pool, *of_turns):
             group.start_soon(background.run)
         builds = BuildActivities(environments.building)

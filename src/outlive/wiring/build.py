@@ -23,6 +23,7 @@ from outlive.conversation.feed import Feed
 from outlive.conversation.log import Catalog, EventLog
 from outlive.governance import CachedPrincipals, Idempotency, IdempotencyKeys, Principals, open_idempotency
 from outlive.loop.agents import AgentRecords, AgentRegistry
+from outlive.loop.races.race import RaceRecords
 from outlive.loop.tools.own.offers import ToolOffers
 from outlive.machine.egress_log import EgressRecords
 from outlive.machine.records import CheckpointRecords, Effects, EnvironmentRecords, MachineRecords, Nodes, Records
@@ -56,6 +57,7 @@ class Stores(NamedTuple):
     agents: AgentRecords
     offers: ToolOffers
     approvals: ApprovalIndex
+    races: RaceRecords
     check: Check
 
 
@@ -77,6 +79,7 @@ class Parts(NamedTuple):
     agents: AgentRegistry
     offers: ToolOffers
     approvals: Approvals
+    races: RaceRecords
     clock: Clock
     readiness: Callable[[], Awaitable[Mapping[str, bool]]]
 
@@ -110,6 +113,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             agents=AgentRegistry(stores.agents, model_of_default(settings), clock, offers=stores.offers),
             offers=stores.offers,
             approvals=Approvals(conversations, stores.approvals, clock),
+            races=stores.races,
             clock=clock,
             # Not the feed: without it everything still works, only later.
             readiness=Readiness({"database": stores.check, "objects": objects.check}, clock),
@@ -135,16 +139,18 @@ def migrations_of(settings: Settings) -> tuple[Migrations, ...]:
     if settings.sqlite_path:
         from outlive.conversation.backends import sqlite_log
         from outlive.governance.backends.sqlite import sqlite_migrations
-        from outlive.loop.backends import sqlite_agents
+        from outlive.loop.backends import sqlite_agents, sqlite_races
         from outlive.machine.backends import sqlite_records
 
-        return sqlite_log.MIGRATIONS, sqlite_migrations(), sqlite_records.MIGRATIONS, sqlite_agents.MIGRATIONS
+        of_loop = (sqlite_agents.MIGRATIONS, sqlite_races.MIGRATIONS)
+        return sqlite_log.MIGRATIONS, sqlite_migrations(), sqlite_records.MIGRATIONS, *of_loop
     from outlive.conversation.backends import postgres_log
     from outlive.governance.backends.postgres import postgres_migrations
-    from outlive.loop.backends import postgres_agents
+    from outlive.loop.backends import postgres_agents, postgres_races
     from outlive.machine.backends import postgres_records
 
-    return postgres_log.MIGRATIONS, postgres_migrations(), postgres_records.MIGRATIONS, postgres_agents.MIGRATIONS
+    of_loop = (postgres_agents.MIGRATIONS, postgres_races.MIGRATIONS)
+    return postgres_log.MIGRATIONS, postgres_migrations(), postgres_records.MIGRATIONS, *of_loop
 
 
 @asynccontextmanager
@@ -153,7 +159,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
     from outlive.conversation.backends.sqlite_approvals import SqliteApprovals
     from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
     from outlive.governance.backends import sqlite as governance
-    from outlive.loop.backends import sqlite_agents
+    from outlive.loop.backends import sqlite_agents, sqlite_races
     from outlive.loop.backends.sqlite_offers import SqliteOffers
     from outlive.machine.backends.sqlite_egress import SqliteEgress
     from outlive.machine.backends.sqlite_records import sqlite_records
@@ -178,6 +184,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
                 sqlite_agents.SqliteAgents(database),
                 SqliteOffers(database),
                 SqliteApprovals(database),
+                sqlite_races.SqliteRaces(database),
                 check,
             )
 
@@ -188,7 +195,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
     from outlive.conversation.backends.postgres_approvals import PostgresApprovals
     from outlive.conversation.backends.postgres_catalog import PostgresCatalog
     from outlive.governance.backends import postgres as governance
-    from outlive.loop.backends import postgres_agents
+    from outlive.loop.backends import postgres_agents, postgres_races
     from outlive.loop.backends.postgres_offers import PostgresOffers
     from outlive.machine.backends.postgres_egress import PostgresEgress
     from outlive.machine.backends.postgres_records import postgres_records
@@ -211,6 +218,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
                 postgres_agents.PostgresAgents(database),
                 PostgresOffers(database),
                 PostgresApprovals(database),
+                postgres_races.PostgresRaces(database),
                 check,
             )
 

@@ -28,7 +28,7 @@ from outlive.conversation.writer import StepWriter, start_step
 from outlive.governance import CachedPrincipals, open_idempotency
 from outlive.governance.backends.sqlite import SqliteIdempotencyKeys, SqlitePrincipals, sqlite_migrations
 from outlive.loop.agents import AgentRegistry
-from outlive.loop.backends import sqlite_agents
+from outlive.loop.backends import sqlite_agents, sqlite_races
 from outlive.processes.http_protocol import ProblemProtocol
 from outlive.storage.migrate import migrate_sqlite
 from outlive.storage.objects import open_objects
@@ -47,7 +47,9 @@ async def open_parts(home: Path) -> AsyncIterator[ApiParts]:
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_sqlite(home / "outlive.db"))
-        await migrate_sqlite(database, (MIGRATIONS, sqlite_migrations(), sqlite_agents.MIGRATIONS))
+        await migrate_sqlite(
+            database, (MIGRATIONS, sqlite_migrations(), sqlite_agents.MIGRATIONS, sqlite_races.MIGRATIONS)
+        )
         log = await stack.enter_async_context(open_sqlite_log(database))
         await stack.enter_async_context(open_broker(home / "run" / "feed.sock"))
         feed = await stack.enter_async_context(open_local_feed(home / "run" / "feed.sock", log.heads))
@@ -67,6 +69,7 @@ async def open_parts(home: Path) -> AsyncIterator[ApiParts]:
             readiness=_always_ready,
             closing=anyio.Event(),
             agents=AgentRegistry(sqlite_agents.SqliteAgents(database), "demo:", clock),
+            races=sqlite_races.SqliteRaces(database),
         )
 
 

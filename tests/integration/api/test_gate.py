@@ -26,6 +26,7 @@ PROTECTED = [
     ("POST", f"{CONVERSATION}/replay"),
     ("GET", f"{CONVERSATION}/comparison"),
     ("POST", f"{CONVERSATION}/interrupt"),
+    ("POST", f"{CONVERSATION}/races"),
     ("POST", "/v1/blobs"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
     ("GET", f"{CONVERSATION}/artifacts"),
@@ -45,6 +46,7 @@ TAKEN_AS_THEY_ARE = (
     "/v1/principals",
     "/v1/terminals",
     "/v1/artifacts",
+    "/v1/races",
 )
 
 

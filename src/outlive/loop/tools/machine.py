@@ -96,8 +96,10 @@ class ConversationMachines:
         await self._keeper.ensure_awake(machine.id)
         seen = await self._notice(context, machine.id)
         found = self._reach(machine)
-        if repo is not None and not seen.is_checked_out and await self._forks.origin_of(machine) is None:
-            await self._check_out(context, found, repo, seen)
+        if repo is not None and not seen.is_checked_out:
+            if await self._forks.origin_of(machine) is None:  # a copy has what it is a copy of
+                await self._check_out(context, found, repo, seen)
+            seen.is_checked_out = True
         return found
 
     async def find(self, conversation: ConversationId) -> ToolMachine | None:
@@ -229,7 +231,6 @@ class ConversationMachines:
         if ended.state != "finished" or ended.exit_code != 0:
             attached = await self._attach(context, machine.id)
             await tell_failure(self._conversations, context, repo, ended, attached)
-        seen.is_checked_out = True
 
     # ── inside ──
 
