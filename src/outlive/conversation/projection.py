@@ -40,6 +40,8 @@ _NOTES = frozenset(
         "subagent.finished",
         "artifact.published",
         "turn.interrupted",
+        "turn.paused",
+        "turn.resumed",
         "turn.recovered",
     }
 )

@@ -67,7 +67,6 @@ async def open_loop_parts(
     models = ModelRegistry({"demo": demo}, patience=patience)
     tools = replace(tools, result_bytes=given.result_bytes)
     saver = Saver(tools)
-    webhook = _webhook(settings, parts)
     scribe = Scribe(parts.conversations, views, saver.note_end)
 
     async def connected() -> Client:
@@ -85,8 +84,7 @@ async def open_loop_parts(
                 *PlanActivities(scribe, parts.agents).all,
                 *ModelActivities(scribe, parts.agents, models, bounds).all,
                 *ToolActivities(scribe, parts.agents, tools).all,
-                *RestActivities(scribe, tools, TemporalAnnouncer(client).announce if webhook else None).all,
-                *AnnounceActivities(parts.approvals, webhook).all,
+                *_waiting(settings, parts, tools, scribe, client),
             ),
             warm_up=warm_up,
             sweeper=TurnSweeper(
@@ -101,6 +99,15 @@ async def open_loop_parts(
         saver.close()
         with anyio.CancelScope(shield=True):
             await models.aclose()
+
+
+def _waiting(
+    settings: Settings, parts: Parts, tools: ToolParts, scribe: Scribe, client: Client
+) -> Sequence[Callable[..., Any]]:
+    """The activities of turns that wait."""
+    webhook = _webhook(settings, parts)
+    announce = TemporalAnnouncer(client).announce if webhook else None
+    return (*RestActivities(scribe, tools, announce).all, *AnnounceActivities(parts.approvals, webhook).all)
 
 
 def _webhook(settings: Settings, parts: Parts) -> Webhook | None:

@@ -33,6 +33,7 @@ PUBLIC_TYPES = """
     approval.requested approval.decided machine.attached machine.hibernated machine.woken machine.rebooted
     machine.rolled_back machine.lost subagent.started subagent.finished artifact.published turn.interrupted
     turn.recovered turn.finished conversation.archived wait.started turn.parked
+    turn.paused turn.resumed
 """.split()
 
 
