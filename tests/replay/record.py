@@ -137,10 +137,21 @@ async def interrupted_while_waiting(stack: LoopStack, talk: Talk) -> None:
     await talk.ended(turn)
 
 
+async def paused(stack: LoopStack, talk: Talk) -> None:
+    turn = await talk.send(
+        "one", f'[[pace 0.3]] [[say {"and so on " * 4}]] [[tool shell {{"command": "true"}}]] [[say {MARKER}]]'
+    )
+    await _shown(talk, "model.delta")
+    await talk.conversation.pause(MARKER)
+    await _parked(stack, talk)
+    await talk.conversation.resume()
+    await talk.ended(turn)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     *(answer, tools, parallel_tools, follow_up, interrupted_answer, interrupted_command, provider_trouble, failed),
     *(worker_died_in_an_answer, worker_died_in_a_command, worker_died_before_the_end, restarted, begun_with_a_plan),
-    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting),
+    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting, paused),
 )
 
 

@@ -115,6 +115,10 @@ class NewInterrupt(_Sent):
     reason: Annotated[str | None, Field(max_length=1000, description="Said in the log, and to the agent.")] = None
 
 
+class NewPause(_Sent):
+    reason: Annotated[str | None, Field(max_length=1000, description="Said in the log.")] = None
+
+
 class AttachedData(_Sent):
     name: FileName
     media_type: MediaType

@@ -58,6 +58,7 @@ class CrashPoint(StrEnum):
     TURN_AFTER_PARK = "turn.after_park"  # parked in the log; the machine is up, nobody was told of the question
     TURN_AFTER_REST = "turn.after_rest"  # the machine sleeps; the workflow does not know
     APPROVAL_AFTER_DECISION = "approval.after_decision"  # decided in the log, the loop was not told
+    TURN_AFTER_STEERING = "turn.after_steering"  # paused or resumed in the log, the loop was not told
     WEBHOOK_AFTER_POST = "webhook.after_post"  # the receiver has it, Temporal does not know
     TURN_BEFORE_END = "turn.before_end"
     TURN_AFTER_END = "turn.after_end"  # over in the log, the workflow does not know

@@ -1,4 +1,4 @@
-"""`outlive run` and `outlive interrupt`: give an agent something to do and watch it; stop it."""
+"""`outlive run`, `interrupt`, `pause`, `resume`: give an agent something to do and watch it; stop it; let it wait."""
 
 import sys
 from pathlib import Path
@@ -20,6 +20,8 @@ TITLE_LENGTH = 80
 def add_commands(app: typer.Typer) -> None:
     app.command("run")(run)
     app.command("interrupt")(interrupt)
+    app.command("pause")(pause)
+    app.command("resume")(resume)
 
 
 def run(
@@ -117,3 +119,40 @@ def interrupt(
         say_json(found.facts.to_json())
     else:
         say(f"interrupted: {found.id}")
+
+
+def pause(
+    conversation: Annotated[str, typer.Argument(metavar="C", help="Id of the conversation (conv_...).")],
+    reason: Annotated[str | None, typer.Option("--reason", help="Said in the log.")] = None,
+    json: Json = False,
+) -> None:
+    """Let the turn that is open wait from its next step on. What has begun is finished.
+
+    \b
+    Example:
+      outlive pause conv_0198... --reason "let me look first"
+    """
+    with open_client() as client:
+        found = client.conversations.get(conversation).pause(reason)
+    if json:
+        say_json(found.facts.to_json())
+    else:
+        say(f"paused: {found.id}")
+
+
+def resume(
+    conversation: Annotated[str, typer.Argument(metavar="C", help="Id of the conversation (conv_...).")],
+    json: Json = False,
+) -> None:
+    """Let a turn that was paused go on where it was.
+
+    \b
+    Example:
+      outlive resume conv_0198...
+    """
+    with open_client() as client:
+        found = client.conversations.get(conversation).resume()
+    if json:
+        say_json(found.facts.to_json())
+    else:
+        say(f"resumed: {found.id}")

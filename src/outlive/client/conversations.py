@@ -98,6 +98,17 @@ class AsyncConversation(ConversationShown):
         self._facts = facts_of(await self._transport.call("POST", f"/conversations/{self.id}/interrupt", body))
         return self
 
+    async def pause(self, reason: str | None = None) -> "AsyncConversation":
+        """Let the turn that is open wait from its next step on; a conflict if none is open."""
+        body = {} if reason is None else {"reason": reason}
+        self._facts = facts_of(await self._transport.call("POST", f"/conversations/{self.id}/pause", body))
+        return self
+
+    async def resume(self) -> "AsyncConversation":
+        """Let it go on where it was."""
+        self._facts = facts_of(await self._transport.call("POST", f"/conversations/{self.id}/resume", {}))
+        return self
+
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""
         while True:

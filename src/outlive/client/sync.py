@@ -90,6 +90,16 @@ class Conversation(ConversationShown):
         self._loop.run(self._twin.interrupt, reason)
         return self
 
+    def pause(self, reason: str | None = None) -> Self:
+        """Let the turn that is open wait from its next step on."""
+        self._loop.run(self._twin.pause, reason)
+        return self
+
+    def resume(self) -> Self:
+        """Let it go on where it was."""
+        self._loop.run(self._twin.resume)
+        return self
+
     def events(self, after: int = 0) -> Iterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""
         is_last = False

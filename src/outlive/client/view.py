@@ -37,6 +37,8 @@ _NOTES = frozenset(
         "replay.started",
         "replay.parted",
         "turn.interrupted",
+        "turn.paused",
+        "turn.resumed",
         "turn.recovered",
     }
 )

@@ -301,7 +301,7 @@ def _fold(summary: Summary, new: NewEvent, turn: TurnId | None) -> None:
             summary.state = "waiting"
         case "turn.parked" if turn == summary.turn:
             summary.state = "waiting"
-        case "approval.decided" | "message.sent" | "step.started" | "turn.recovered":
+        case "approval.decided" | "message.sent" | "step.started" | "turn.recovered" | "turn.resumed":
             # The turn goes on, or looks at least whether it can. What is of a turn that has ended changes nothing.
             is_heard = new.type == "message.sent" or turn == summary.turn
             summary.state = "running" if summary.state == "waiting" and is_heard else summary.state

@@ -254,11 +254,21 @@ class TurnRecovered(EventData):
 
 
 class TurnParked(EventData):
-    """All that the turn could do now is wait: nothing of it runs any more until something comes, or `until`. Whoever
-    wrote this had seen all that is before it."""
+    """All that the turn can do is wait, until something comes or `until`. Whoever wrote this saw all before it."""
 
     type = "turn.parked"
     until: str | None = None
+
+
+class TurnPaused(EventData):
+    """A person lets the turn wait from its next step on, until it is resumed."""
+
+    type = "turn.paused"
+    reason: str | None = None
+
+
+class TurnResumed(EventData):
+    type = "turn.resumed"
 
 
 class TurnFinished(EventData):
@@ -321,6 +331,8 @@ DURABLE: dict[str, type[EventData]] = {
         TurnInterrupted,
         TurnRecovered,
         TurnParked,
+        TurnPaused,
+        TurnResumed,
         TurnFinished,
         ReplayStarted,
         ReplayParted,

@@ -43,6 +43,8 @@ _NOTES = frozenset(
         "replay.started",
         "replay.parted",
         "turn.interrupted",
+        "turn.paused",
+        "turn.resumed",
         "turn.recovered",
     }
 )

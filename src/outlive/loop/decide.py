@@ -5,6 +5,7 @@
     none                                                           | nothing
     interrupted                                                    | finish: interrupted
     opened by a message, not begun                                 | begin
+    paused; and what follows is a step that has not begun, or wait | wait, until it is resumed
     the newest answer has calls without a result;                  |
         an approval of one has expired, and no message waits       | finish: waiting_expired
         some of those that are next wait for nothing any more      | tools: those
@@ -55,7 +56,8 @@ def decide(state: TurnState, runs: Mapping[str, Runs], limits: Limits = LIMITS, 
     turn = state.turn
     if turn is None:
         return Plan(conversation=state.conversation, seq=state.seq, nothing=True)
-    match _next(state, turn, runs, limits, now):
+    what = _next(state, turn, runs, limits, now)
+    match _paused(what, turn) if turn.is_paused else what:
         case Begin() as begin:
             said: dict[str, Any] = {"begin": begin}
         case ModelStep() as model:
@@ -87,6 +89,19 @@ def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Li
     if answer.stop_reason == "max_tokens":
         return Finish(outcome="done", reason="The answer was cut off at its limit of tokens.")
     return Finish(outcome="done")
+
+
+def _paused(what: Next, turn: OpenTurn) -> Next:
+    """Steps that have begun are finished, and a turn that has nothing left to do ends."""
+    match what:
+        case Begin() | Finish():
+            return what
+        case ModelStep(step=step) if step in turn.attempts:
+            return what
+        case tuple() if begun := tuple(each for each in what if each.step in turn.attempts):
+            return begun
+        case _:
+            return Wait(is_parked=turn.is_parked)
 
 
 def _begin(state: TurnState) -> Begin:

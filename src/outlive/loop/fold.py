@@ -23,7 +23,9 @@ from outlive.conversation.upcast import upcast
 from outlive.loop.state import Binding, Call, Hold, LastAnswer, OpenTurn, TurnState, Waiting
 
 # As in `append`, which says by the same events that a conversation waits no more.
-_STIRS = frozenset({"step.started", "approval.requested", "approval.decided", "wait.started", "turn.recovered"})
+_STIRS = frozenset(
+    {"step.started", "approval.requested", "approval.decided", "wait.started", "turn.recovered", "turn.resumed"}
+)
 
 
 def step_id(turn: TurnId, n: int) -> StepId:
@@ -52,6 +54,7 @@ class _Turn:
     attempts: dict[StepId, int] = field(default_factory=dict)
     starts: dict[StepId, int] = field(default_factory=dict)  # the seq at which the last attempt started
     is_interrupted: bool = False
+    is_paused: bool = False
     is_parked: bool = False
 
     def state(self) -> OpenTurn:
@@ -63,6 +66,7 @@ class _Turn:
             model_steps=self.model_steps,
             attempts=dict(self.attempts),
             is_interrupted=self.is_interrupted,
+            is_paused=self.is_paused,
             is_parked=self.is_parked,
         )
 
@@ -148,6 +152,8 @@ class TurnFold:
                 _decide(turn, event)
             case "turn.parked":
                 turn.is_parked = True
+            case "turn.paused" | "turn.resumed":
+                turn.is_paused = event.type == "turn.paused"
             case "turn.interrupted":
                 turn.is_interrupted = True
                 seen = event.data["seen"]

@@ -79,7 +79,12 @@ class OpenTurn:
     model_steps: int = 0  # sealed
     attempts: dict[StepId, int] = field(default_factory=dict)  # the last attempt of each step that has started
     is_interrupted: bool = False
+    is_paused: bool = False  # by a person
     is_parked: bool = False  # the log says that it waits, and nothing came since
+
+    def may_take(self, step: StepId) -> bool:
+        """Whether the step may be begun, or tried again."""
+        return not self.is_interrupted and (not self.is_paused or step in self.attempts)
 
 
 @dataclass(frozen=True, slots=True)

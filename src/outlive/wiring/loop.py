@@ -74,7 +74,6 @@ async def open_loop_parts(
     own = await make_own_tools(settings, parts.offers, client, runs)
     others = Shelf(tools, own, await make_mcp_tools(settings, parts.clock), runs)
     saver = Saver(tools)
-    webhook = _webhook(settings, parts)
     scribe = Scribe(parts.conversations, views, saver.note_end)
 
     async def connected() -> Client:
@@ -93,8 +92,7 @@ async def open_loop_parts(
                 *ModelActivities(scribe, parts.agents, models, bounds, others).all,
                 *ToolActivities(scribe, parts.agents, tools, others).all,
                 *OfferActivities(parts.offers, parts.conversations.blobs, parts.clock).all,
-                *RestActivities(scribe, tools, TemporalAnnouncer(client).announce if webhook else None).all,
-                *AnnounceActivities(parts.approvals, webhook).all,
+                *_waiting(settings, parts, tools, scribe, client),
             ),
             warm_up=warm_up,
             sweeper=TurnSweeper(
@@ -109,6 +107,15 @@ async def open_loop_parts(
         saver.close()
         with anyio.CancelScope(shield=True):
             await models.aclose()
+
+
+def _waiting(
+    settings: Settings, parts: Parts, tools: ToolParts, scribe: Scribe, client: Client
+) -> Sequence[Callable[..., Any]]:
+    """The activities of turns that wait."""
+    webhook = _webhook(settings, parts)
+    announce = TemporalAnnouncer(client).announce if webhook else None
+    return (*RestActivities(scribe, tools, announce).all, *AnnounceActivities(parts.approvals, webhook).all)
 
 
 def _webhook(settings: Settings, parts: Parts) -> Webhook | None:

@@ -137,6 +137,24 @@ def test_a_decision_is_heard_though_the_api_dies_before_it_told_the_loop(stack: 
     check_asked_once_and_done_once(stack, conversation, ended(stack, conversation))
 
 
+def test_a_resume_is_heard_though_the_api_dies_before_it_told_the_loop(stack: LoopStack) -> None:
+    made = stack.must(stack.ask("POST", "/v1/conversations", {"agent": "careful"}))
+    path = f"/v1/conversations/{made['id']}"
+    stack.must(stack.ask("POST", f"{path}/messages", {"text": "[[slow 8]] [[say So.]]"}))
+    told = stack.home.run("pause", made["id"], "--reason", "let me look")
+    assert (told.returncode, told.stdout) == (0, f"paused: {made['id']}\n")
+    stack.must(stack.ask("POST", f"{path}/messages", {"text": "[[say And so on.]]"}))
+    eventually_sync(lambda: stack.must(stack.ask("GET", path))["state"] == "waiting", WITHIN_S, every_s=0.2)
+    stack.arm(CrashPoint.TURN_AFTER_STEERING)
+    stack.must(stack.ask("POST", f"{path}/resume", {}))
+    assert not stack.is_armed(CrashPoint.TURN_AFTER_STEERING)
+    events = ended(stack, str(made["id"]))
+    types = [event["type"] for event in events]
+    assert types.count("turn.paused") == types.count("turn.resumed") == 1
+    answers = [event["data"]["text"] for event in events if event["type"] == "model.responded"]
+    assert answers == ["So.", "And so on."]
+
+
 def test_nothing_of_a_turn_that_waits_is_left_and_it_goes_on_after_the_stack_was_down(stack: LoopStack) -> None:
     conversation = begin(stack)
     asked = parked(stack, conversation)

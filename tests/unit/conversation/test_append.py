@@ -44,7 +44,9 @@ from outlive.conversation.events import (
     TurnFinished,
     TurnInterrupted,
     TurnParked,
+    TurnPaused,
     TurnRecovered,
+    TurnResumed,
     TurnStarted,
     WaitStarted,
 )
@@ -356,6 +358,8 @@ def test_a_log_that_is_full_takes_no_more() -> None:
         ({"state": "waiting", "turn": OTHER}, ApprovalDecided(approval="a", decision="deny"), {}),
         ({"state": "running", "turn": TURN}, TurnParked(), {"state": "waiting"}),
         ({"state": "running", "turn": OTHER}, TurnParked(), {}),
+        ({"state": "waiting", "turn": TURN}, TurnResumed(), {"state": "running"}),
+        ({"state": "running", "turn": TURN}, TurnPaused(), {}),
         ({"state": "waiting", "turn": OTHER}, MESSAGE, {"state": "running"}),
         ({"state": "waiting", "turn": TURN}, TurnRecovered(what="restarted", reason="r"), {"state": "running"}),
         ({"state": "waiting", "turn": TURN}, WaitStarted(step="s", call="c", until=AT), {}),

@@ -34,6 +34,7 @@ PUBLIC_TYPES = """
     machine.rolled_back machine.lost subagent.started subagent.finished artifact.published turn.interrupted
     turn.recovered turn.finished conversation.archived machine.forked replay.started replay.parted
     wait.started turn.parked
+    turn.paused turn.resumed
 """.split()
 
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from outlive.base import TurnId
-from outlive.conversation.events import ConversationCreated, ModelResponded
+from outlive.conversation.events import ConversationCreated, ModelResponded, TurnPaused, TurnResumed
 from outlive.loop.decide import Limits, Runs, decide
 from outlive.loop.fold import step_id
-from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep
-from unit.loop.logs import Log, answer, call
+from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep, Wait
+from unit.loop.logs import Log, answer, call, finished
 
 RUNS: Mapping[str, Runs] = {"read": "parallel", "look": "parallel", "shell": "in_turn"}
 
@@ -178,3 +178,40 @@ def test_a_message_after_an_interrupt_begins_a_new_turn(log: Log, turn: TurnId) 
     log.end(turn, "interrupted")
     assert planned(log).begin is not None
     assert planned(log).turn != turn
+
+
+def test_a_paused_turn_begins_nothing(log: Log, turn: TurnId) -> None:
+    log.append(TurnPaused(), turn=turn)
+    assert planned(log).wait == Wait()
+    log.park(turn)
+    assert planned(log).wait == Wait(is_parked=True)
+    log.message("well?")
+    assert planned(log).wait == Wait(), "a message does not resume it"
+    log.append(TurnResumed(), turn=turn)
+    assert planned(log).model == model_step(turn, 1)
+
+
+def test_a_paused_turn_finishes_what_has_begun_and_ends_if_nothing_is_left(log: Log, turn: TurnId) -> None:
+    calls = [call("1", "read"), call("2", "read")]
+    log.start(turn, 1)
+    log.append(TurnPaused(), turn=turn)
+    assert planned(log).model == model_step(turn, 1)
+    log.respond(turn, 1, answer("", *calls))
+    assert planned(log).wait == Wait()
+    log.append(TurnResumed(), turn=turn)
+    log.request(turn, 2, calls[0])
+    log.append(TurnPaused(), turn=turn)
+    assert [step.call for step in planned(log).tools] == ["1"]
+    log.finish_tool(turn, 2, finished("1"))
+    assert planned(log).wait == Wait()
+    log.append(TurnResumed(), turn=turn)
+    log.tool(turn, 3, calls[1])
+    log.answered(turn, 4, answer())
+    log.append(TurnPaused(), turn=turn)
+    assert planned(log).finish == Finish(outcome="done")
+
+
+def test_a_paused_turn_can_be_interrupted(log: Log, turn: TurnId) -> None:
+    log.append(TurnPaused(), turn=turn)
+    log.interrupt(turn)
+    assert planned(log).finish == Finish(outcome="interrupted")

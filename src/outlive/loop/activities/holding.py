@@ -34,7 +34,7 @@ def find_call(view: View, answer: LastAnswer, due: Call) -> ToolCall:
 
 def due_call(turn: OpenTurn | None, of: TurnId, step: StepId) -> Call | None:
     """The call, if it still has to be run: not if it is sealed, or of a turn that is over."""
-    if turn is None or turn.id != of or turn.is_interrupted or turn.bound is None or turn.answer is None:
+    if turn is None or turn.id != of or not turn.may_take(step) or turn.bound is None or turn.answer is None:
         return None
     return next((call for call in turn.answer.calls if call.step == step and call.outcome is None), None)
 

@@ -234,7 +234,7 @@ class ModelActivities:
 
 def _is_due(turn: OpenTurn | None, task: ModelTask) -> bool:
     """Whether the step still has to be done: not if it is sealed, or of a turn that is over."""
-    if turn is None or turn.id != task.turn or turn.is_interrupted:
+    if turn is None or turn.id != task.turn or not turn.may_take(task.model.step):
         return False
     return turn.bound is not None and turn.next_n == task.model.n
 
