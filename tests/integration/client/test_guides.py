@@ -40,6 +40,10 @@ def test_the_examples_about_agents_work_where_somebody_answers(answering: Home) 
     assert "[True]" in _run(answering, "replays.md", 1)
 
 
+# What the development mode says of a busy machine, and not of the guide.
+_SLOW = re.compile(r"^Executing <.*> took [\d.]+ seconds\n", re.MULTILINE)
+
+
 def _run(home: Home, name: str, blocks: int) -> str:
     found = BLOCK.findall((GUIDES / name).read_text())
     assert len(found) == blocks
@@ -51,5 +55,5 @@ def _run(home: Home, name: str, blocks: int) -> str:
         timeout=60,
         check=False,
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, _SLOW.sub("", result.stderr)) == (0, "")
     return result.stdout
