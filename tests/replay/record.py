@@ -1,10 +1,11 @@
 """Records the histories that `test_replay.py` replays, from turns of a real stack: `PYTHONPATH=tests python -m
-replay.record`. Run it when the workflow has learnt something new; the histories that are there stay, since turns like
-them may be open. A new one gets a name with its date if one of that name is there.
+replay.record NAME...`. Run it when the workflow has learnt something new, for the scenarios that are new; the histories
+that are there stay, since turns like them may be open. A new one gets a name with its date if its name is taken.
 """
 
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -107,14 +108,55 @@ async def begun_with_a_plan(stack: LoopStack, talk: Talk) -> None:
     await talk.ended(turn)
 
 
+async def asked_a_person(stack: LoopStack, talk: Talk) -> None:
+    """It waits with its machine asleep, and goes on when it is answered."""
+    question = json.dumps({"question": f"Is it {MARKER}?"})
+    turn = await talk.send("one", f'[[tool shell {{"command": "true"}}]] [[tool ask_human {question}]] [[quote 50]]')
+    await _parked(stack, talk)
+    [asked] = [event.data for event in talk.seen if event.type == "approval.requested"]
+    body = {"decision": "approve", "comment": MARKER}
+    await anyio.to_thread.run_sync(stack.ask, "POST", f"/v1/approvals/{asked['approval']}", body)
+    await talk.ended(turn)
+
+
+async def waited(stack: LoopStack, talk: Talk) -> None:
+    await talk.ended(await talk.send("one", f'[[tool wait {{"seconds": 3}}]] [[say {MARKER}]]'))
+
+
+async def spoken_to_while_waiting(stack: LoopStack, talk: Talk) -> None:
+    turn = await talk.send("one", f'[[tool wait {{"seconds": 86400}}]] [[say {MARKER}]]')
+    await _parked(stack, talk)
+    await talk.send("two", f"[[say {MARKER}]]")
+    await talk.ended(turn)
+
+
+async def interrupted_while_waiting(stack: LoopStack, talk: Talk) -> None:
+    turn = await talk.send("one", f'[[tool wait {{"seconds": 86400}}]] [[say {MARKER}]]')
+    await _parked(stack, talk)
+    await _interrupt(stack, talk)
+    await talk.ended(turn)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     *(answer, tools, parallel_tools, follow_up, interrupted_answer, interrupted_command, provider_trouble, failed),
     *(worker_died_in_an_answer, worker_died_in_a_command, worker_died_before_the_end, restarted, begun_with_a_plan),
+    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting),
 )
 
 
 async def _shown(talk: Talk, type: str) -> None:
     await eventually(lambda: any(event.type == type for event in talk.seen), WITHIN_S)
+
+
+async def _parked(stack: LoopStack, talk: Talk) -> None:
+    """Once the turn waits, and no activity of it is under way."""
+    await _shown(talk, "turn.parked")
+    handle = (await connect_temporal(_settings(stack), WITHIN_S)).get_workflow_handle(talk.id)
+
+    async def is_quiet() -> bool:
+        return not (await handle.describe()).raw_description.pending_activities
+
+    await eventually(is_quiet, WITHIN_S)
 
 
 async def _interrupt(stack: LoopStack, talk: Talk) -> None:
@@ -135,8 +177,8 @@ def _settings(stack: LoopStack) -> Settings:
     return read_settings({"home": str(stack.home.path)})
 
 
-async def _record_all(stack: LoopStack, folder: Path) -> None:
-    for scenario in SCENARIOS:
+async def _record_all(stack: LoopStack, folder: Path, names: frozenset[str]) -> None:
+    for scenario in (each for each in SCENARIOS if each.__name__ in names):
         async with stack.talks() as [talk]:
             await scenario(stack, talk)
             await anyio.to_thread.run_sync(stack.wait_until_well)
@@ -158,7 +200,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="outlive-record-") as folder,
         loop_stack(Path(folder), OUTLIVE_LOOP__SWEEP_S="4") as stack,
     ):
-        anyio.run(_record_all, stack, Path(folder) / "histories")
+        anyio.run(_record_all, stack, Path(folder) / "histories", frozenset(sys.argv[1:]))
         stack.down()
 
 

@@ -25,6 +25,7 @@ from outlive.api.openapi import describe
 from outlive.api.parts import ApiParts, ApiState
 from outlive.api.routes import (
     agents,
+    approvals,
     artifacts,
     blobs,
     conversations,
@@ -53,6 +54,7 @@ _ROUTES = (
     blobs,
     artifacts,
     agents,
+    approvals,
     environments,
     machines,
     machine_exec,

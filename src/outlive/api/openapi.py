@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from outlive.api.agent_shapes import NewAgent
+from outlive.api.approval_shapes import NewDecision
 from outlive.api.environment_shapes import NewEnvironment
 from outlive.api.errors import PROBLEM_TYPE
 from outlive.api.gate import PUBLIC
@@ -20,6 +21,7 @@ from outlive.api.terminal_shapes import NewGrant, NewInput, NewRun, NewSize, New
 _OURS: tuple[type[BaseModel], ...] = (
     NewAgent,
     NewConversation,
+    NewDecision,
     NewEnvironment,
     NewExec,
     NewFork,

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from outlive.api.frames import FrameCache
 from outlive.api.metrics import Metrics
 from outlive.base import Clock, UnavailableError
+from outlive.conversation.approvals import Approvals
 from outlive.conversation.artifacts import Artifacts
 from outlive.conversation.conversations import Conversations
 from outlive.governance import Idempotency, Principal, Principals
@@ -58,6 +59,7 @@ class ApiParts:
     """Made by wiring, owned by the process: the app opens and closes nothing of it."""
 
     conversations: Conversations
+    approvals: Approvals
     artifacts: Artifacts
     principals: Principals
     idempotency: Idempotency

@@ -21,7 +21,7 @@ class NewPrincipal(BaseModel):
         Field(
             min_length=1,
             max_length=len(RIGHTS),
-            description="Left out: what its kind usually has. `type` brings `observe`; `take` and `admin` bring both.",
+            description="Left out: what its kind usually has. `type` brings `observe`; the others bring both.",
         ),
     ] = None
 

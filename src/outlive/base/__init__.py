@@ -18,6 +18,7 @@ from outlive.base.errors import (
     UnavailableError,
 )
 from outlive.base.ids import (
+    ApprovalId,
     ArtifactId,
     CheckpointId,
     ConversationId,
@@ -52,6 +53,7 @@ from outlive.base.ids import (
 
 __all__ = [
     "KINDS",
+    "ApprovalId",
     "ArtifactId",
     "BrokenError",
     "CheckpointId",

@@ -54,6 +54,11 @@ class CrashPoint(StrEnum):
     TOOL_AFTER_REQUEST = "tool.after_request"  # requested in the log, not begun
     TOOL_BEFORE_SEAL = "tool.before_seal"  # done, and not in the log
     TOOL_AFTER_SEAL = "tool.after_seal"
+    APPROVAL_AFTER_REQUEST = "approval.after_request"  # a person is asked; nobody knows, and nothing is parked
+    TURN_AFTER_PARK = "turn.after_park"  # parked in the log; the machine is up, nobody was told of the question
+    TURN_AFTER_REST = "turn.after_rest"  # the machine sleeps; the workflow does not know
+    APPROVAL_AFTER_DECISION = "approval.after_decision"  # decided in the log, the loop was not told
+    WEBHOOK_AFTER_POST = "webhook.after_post"  # the receiver has it, Temporal does not know
     TURN_BEFORE_END = "turn.before_end"
     TURN_AFTER_END = "turn.after_end"  # over in the log, the workflow does not know
     FORK_AFTER_CONVERSATION = "fork.after_conversation"  # the fork is in the catalog, it has no machine

@@ -26,6 +26,7 @@ EnvironmentId = NewType("EnvironmentId", str)
 NodeId = NewType("NodeId", str)
 TerminalId = NewType("TerminalId", str)
 ArtifactId = NewType("ArtifactId", str)
+ApprovalId = NewType("ApprovalId", str)
 
 _SHAPE = re.compile(r"([a-z]{2,8})_([0-9a-f]{32})")
 

@@ -11,6 +11,7 @@ import typer
 from outlive.base import OutliveError
 from outlive.cli import (
     agents,
+    approvals,
     bases,
     batch,
     conversations,
@@ -46,7 +47,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, replay, batch, agents, histories)
+_CONVERSING = (turns, conversations, replay, batch, approvals, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

@@ -27,6 +27,7 @@ class Right(StrEnum):
     TYPE = "type"
     TAKE = "take"
     ADMIN = "admin"
+    APPROVE = "approve"
 
 
 principal_app = typer.Typer(

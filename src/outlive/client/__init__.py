@@ -7,6 +7,7 @@ for event in conversation.run("Make the failing test pass"):
 """
 
 from outlive.client.agents import AgentFacts, Agents, AsyncAgents
+from outlive.client.approvals import ApprovalFacts, Approvals, AsyncApprovals
 from outlive.client.attaching import Attachment
 from outlive.client.blobs import AsyncBlobs, Blobs
 from outlive.client.client import AsyncClient
@@ -29,7 +30,10 @@ from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
 __all__ = [
     "AgentFacts",
     "Agents",
+    "ApprovalFacts",
+    "Approvals",
     "AsyncAgents",
+    "AsyncApprovals",
     "AsyncBlobs",
     "AsyncClient",
     "AsyncConversation",

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from outlive.client.agents import AsyncAgents
+from outlive.client.approvals import AsyncApprovals
 from outlive.client.blobs import AsyncBlobs
 from outlive.client.conversations import AsyncConversations
 from outlive.client.endpoint import find_endpoint
@@ -32,6 +33,7 @@ class AsyncClient:
     ) -> None:
         self._transport = Transport(partial(find_endpoint, url, token), deadline_s=deadline_s, patience_s=patience_s)
         self.agents = AsyncAgents(self._transport)
+        self.approvals = AsyncApprovals(self._transport)
         self.blobs = AsyncBlobs(self._transport)
         self.conversations = AsyncConversations(self._transport)
         self.machines = AsyncMachines(self._transport)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from outlive.client.agents import Agents
+from outlive.client.approvals import Approvals
 from outlive.client.blobs import Blobs
 from outlive.client.client import AsyncClient
 from outlive.client.conversations import LIST_LIMIT, AsyncConversation, AsyncConversations
@@ -214,6 +215,7 @@ class Client:
         self._twin = AsyncClient(url, token, deadline_s=deadline_s, patience_s=patience_s)
         self._loop = Loop(self._twin.aclose)
         self.agents = Agents(self._loop, self._twin.agents)
+        self.approvals = Approvals(self._loop, self._twin.approvals)
         self.blobs = Blobs(self._loop, self._twin.blobs)
         self.conversations = Conversations(self._loop, self._twin.conversations)
         self.machines = Machines(self._loop, self._twin.machines)

@@ -299,9 +299,12 @@ def _fold(summary: Summary, new: NewEvent, turn: TurnId | None) -> None:
             summary.state, summary.turn = "running", turn
         case "approval.requested":
             summary.state = "waiting"
-        case "approval.decided":
-            # One that comes after its turn has ended changes nothing any more.
-            summary.state = "running" if summary.state == "waiting" else summary.state
+        case "turn.parked" if turn == summary.turn:
+            summary.state = "waiting"
+        case "approval.decided" | "message.sent" | "step.started" | "turn.recovered":
+            # The turn goes on, or looks at least whether it can. What is of a turn that has ended changes nothing.
+            is_heard = new.type == "message.sent" or turn == summary.turn
+            summary.state = "running" if summary.state == "waiting" and is_heard else summary.state
         case "turn.finished":
             assert isinstance(new.data, TurnFinished)
             summary.state = "failed" if new.data.outcome == "failed" else "idle"

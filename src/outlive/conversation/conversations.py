@@ -175,6 +175,11 @@ class Conversations:
             events = await self._inflate(events)
         return [upcast(event) for event in events]
 
+    async def whole(self, event: Event) -> Event:
+        """One event with its payload, in its present version."""
+        [whole] = await self._inflate([event]) if event.blob is not None else [event]
+        return upcast(whole)
+
     async def transcript(self, conversation: ConversationId) -> Transcript:
         """What a person should read now. Kept and continued, so that asking again costs only what is new."""
         transcript, size = self._transcripts.get(conversation) or (Transcript(), 0)

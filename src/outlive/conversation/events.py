@@ -136,18 +136,38 @@ class ToolFinished(EventData):
 
 
 class ApprovalRequested(EventData):
+    """A person is asked. With `digest`, whether `tool` may be run with exactly these `arguments`, for this `effect`;
+    without, a question of the agent's own, with what it proposes. `step` is the one that waits for it."""
+
     type = "approval.requested"
+    v = 2
     approval: str
     question: str
     digest: str | None = None
     expires_at: str
+    step: str | None = None
+    effect: str | None = None
+    tool: str | None = None
+    arguments: dict[str, JsonValue] | None = None
+    proposal: str | None = None
 
 
 class ApprovalDecided(EventData):
+    """Who decided is the event's actor; of one that expired, the loop."""
+
     type = "approval.decided"
     approval: str
     decision: Literal["approve", "deny", "expired"]
     comment: str | None = None
+
+
+class WaitStarted(EventData):
+    """The step waits until then, or until a message comes."""
+
+    type = "wait.started"
+    step: str
+    call: str
+    until: str
 
 
 class MachineAttached(EventData):
@@ -233,6 +253,14 @@ class TurnRecovered(EventData):
     reason: str
 
 
+class TurnParked(EventData):
+    """All that the turn could do now is wait: nothing of it runs any more until something comes, or `until`. Whoever
+    wrote this had seen all that is before it."""
+
+    type = "turn.parked"
+    until: str | None = None
+
+
 class TurnFinished(EventData):
     type = "turn.finished"
     outcome: Literal["done", "interrupted", "failed", "out_of_budget", "waiting_expired"]
@@ -279,6 +307,7 @@ DURABLE: dict[str, type[EventData]] = {
         ToolFinished,
         ApprovalRequested,
         ApprovalDecided,
+        WaitStarted,
         MachineAttached,
         MachineForked,
         MachineHibernated,
@@ -291,6 +320,7 @@ DURABLE: dict[str, type[EventData]] = {
         ArtifactPublished,
         TurnInterrupted,
         TurnRecovered,
+        TurnParked,
         TurnFinished,
         ReplayStarted,
         ReplayParted,

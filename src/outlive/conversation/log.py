@@ -117,11 +117,14 @@ class Conversation(NamedTuple):
 
 
 class OpenTurn(NamedTuple):
-    """A turn that has not ended, and when its conversation was last written to."""
+    """A turn that has not ended, and when its conversation was last written to. `is_idle`: no attempt of a step is
+    open."""
 
     conversation: ConversationId
     turn: TurnId
     updated_at: str
+    state: ConversationState = "running"
+    is_idle: bool = False
 
 
 OpenTurns = list[OpenTurn]  # named here, since `Catalog.list` hides the builtin below it

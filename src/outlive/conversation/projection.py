@@ -29,6 +29,7 @@ _NOTES = frozenset(
         "conversation.archived",
         "approval.requested",
         "approval.decided",
+        "wait.started",
         "machine.attached",
         "machine.forked",
         "machine.hibernated",
@@ -186,7 +187,7 @@ class Transcript:
             case type if type in _NOTES:
                 self._note(event, event.data)
             case _:
-                pass  # turn.started: what follows it says as much
+                pass  # turn.started, turn.parked: what stands around them says as much
 
     def _add_message(self, event: Event) -> None:
         data = event.data

@@ -33,12 +33,18 @@ def _model_responded_1(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _approval_requested_1(data: dict[str, Any]) -> dict[str, Any]:
+    """No step waited for it."""
+    return {**data, "step": None, "effect": None, "tool": None, "arguments": None, "proposal": None}
+
+
 def _turn_interrupted_1(data: dict[str, Any]) -> dict[str, Any]:
     """Nobody wrote down what there was to see."""
     return {**data, "seen": None}
 
 
 UPCASTS: dict[tuple[str, int], Upcast] = {
+    ("approval.requested", 1): _approval_requested_1,
     ("model.responded", 1): _model_responded_1,
     ("turn.interrupted", 1): _turn_interrupted_1,
 }

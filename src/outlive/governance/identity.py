@@ -25,7 +25,7 @@ from outlive.base import (
 )
 
 PrincipalKind = Literal["person", "agent", "device", "service"]
-Right = Literal["observe", "type", "take", "admin"]
+Right = Literal["observe", "type", "take", "admin", "approve"]
 Rights = frozenset[Right]
 
 KINDS_OF_PRINCIPALS: tuple[PrincipalKind, ...] = get_args(PrincipalKind)
@@ -50,6 +50,7 @@ _IMPLIED: dict[Right, Rights] = {
     "type": frozenset({"observe"}),
     "take": frozenset({"observe", "type"}),
     "admin": frozenset({"observe", "type"}),
+    "approve": frozenset({"observe", "type"}),
 }
 
 
@@ -149,6 +150,13 @@ def check_may_delete(by: Principal, principal: Principal) -> None:
 def check_admin(by: Principal) -> None:
     if "admin" not in by.rights:
         raise DeniedError("principal.denied", "Principals are made, listed and deleted by those with the right admin.")
+
+
+def check_may_approve(by: Principal) -> None:
+    """Persons decide on approvals, and whoever was given the right to; an agent never does, whatever it was given: it
+    would approve of itself."""
+    if by.kind == "agent" or (by.kind != "person" and "approve" not in by.rights):
+        raise DeniedError("approval.not_yours", "Approvals are decided by persons, or by those with the right approve.")
 
 
 def new_token() -> str:

@@ -20,10 +20,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from outlive.base import Clock, InvalidError, NotFoundError, SystemClock, to_text
 from outlive.loop.binding import Persona
+from outlive.loop.holds import HOLD_LIMIT_S
 from outlive.loop.models.registry import parse_model
 from outlive.loop.state import Binding
 from outlive.loop.tools.facts import RUNS
@@ -36,6 +37,17 @@ NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
 _NAME = re.compile(NAME_PATTERN)
 _BUILDER = "outlive"  # who made a version that is built in
 _REMEMBERED = 256  # versions
+_ASK_ANYWAY = frozenset({"wait", "ask_human"})  # they do nothing but wait
+
+
+class AgentPolicy(BaseModel):
+    """What an agent may not do by itself. `approve`: the tools that are run only if a person approves of exactly that
+    call; `approve_expires_s`: how long people have for an answer, to its own questions too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    approve: tuple[str, ...] = Field((), max_length=100)
+    approve_expires_s: float | None = Field(None, ge=1, le=HOLD_LIMIT_S)
 
 
 class AgentDefinition(BaseModel):
@@ -114,6 +126,12 @@ async def check_known(definition: AgentDefinition, offers: ToolOffers | None = N
     readable, whatever a later release, or a user's worker, still has."""
     if definition.model is not None:
         parse_model(definition.model)
+    policy = policy_of(definition)
+    foreign = [name for name in policy.approve if name not in definition.tools or name in _ASK_ANYWAY]
+    if foreign:
+        raise InvalidError(
+            "agent.policy", f"policy.approve names {foreign[0][:100]!r}: name tools of this agent that do something."
+        )
     others = [name for name in definition.tools if name not in RUNS]
     offered = await offers.find(others) if offers is not None and others else {}
     unknown = [name for name in others if name not in offered]
@@ -123,6 +141,17 @@ async def check_known(definition: AgentDefinition, offers: ToolOffers | None = N
             f"There is no tool {unknown[0][:100]!r}; there are: {', '.join(RUNS)}. Tools of your own are offered by a "
             "worker: outlive worker --tools MODULE.",
         )
+
+
+def policy_of(definition: AgentDefinition) -> AgentPolicy:
+    """As it was written down. `agent.policy` (invalid) if it says what nobody here knows: who misspells a rule must not
+    go without it."""
+    try:
+        return AgentPolicy.model_validate(definition.policy or {})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(("policy", *(str(part) for part in first["loc"])))
+        raise InvalidError("agent.policy", f"{where}: {first['msg']}.") from None
 
 
 def follows(newest: Agent | None, definition: AgentDefinition, *, is_builtin: bool) -> int | None:
@@ -216,7 +245,9 @@ class AgentRegistry:
         persona = self._remembered.get(key)
         if persona is None:
             found = (await self.version(*key)).definition
-            persona = Persona(found.instructions, found.tools, found.environment)
+            policy = policy_of(found)
+            approve = frozenset(policy.approve)
+            persona = Persona(found.instructions, found.tools, found.environment, approve, policy.approve_expires_s)
             self._remembered[key] = persona
             while len(self._remembered) > _REMEMBERED:
                 self._remembered.popitem(last=False)

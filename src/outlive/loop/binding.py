@@ -14,6 +14,8 @@ class Persona:
     instructions: str
     tools: tuple[str, ...]
     environment: str | None = None
+    approve: frozenset[str] = frozenset()  # tools that are run only if a person approves
+    approve_expires_s: float | None = None
 
 
 class Agents(Protocol):

@@ -5,7 +5,10 @@
     none                                                           | nothing
     interrupted                                                    | finish: interrupted
     opened by a message, not begun                                 | begin
-    the newest answer has calls without a result                   | tools: those that may run now
+    the newest answer has calls without a result;                  |
+        an approval of one has expired, and no message waits       | finish: waiting_expired
+        some of those that are next wait for nothing any more      | tools: those
+        else                                                       | wait, until the first of them is over anyway
     no answer yet, all calls have results, or a message waits;     |
         and the turn has had all its steps                         | finish: failed
         else                                                       | model
@@ -15,6 +18,8 @@
 
 Tools: calls run in the order of the answer. Those that are independent (`parallel`) and stand next to each other run at
 the same time; one that is `in_turn` runs alone. A tool nobody knows runs alone too: its step says that there is none.
+A call that waits for a person or for the time holds up what comes after it, unless both are independent. One whose time
+is over is run: its step says how it ended.
 """
 
 from collections.abc import Mapping
@@ -23,8 +28,8 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from outlive.loop.fold import step_id
-from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep
-from outlive.loop.state import Call, LastAnswer, OpenTurn, TurnState
+from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep, Wait
+from outlive.loop.state import Call, OpenTurn, TurnState
 
 Runs = Literal["parallel", "in_turn"]
 
@@ -39,19 +44,24 @@ class Limits:
 
 LIMITS = Limits()
 
-Next = Begin | ModelStep | tuple[ToolStep, ...] | Finish
+_EXPIRED = "Nobody answered in time."
+
+Next = Begin | ModelStep | tuple[ToolStep, ...] | Wait | Finish
 
 
-def decide(state: TurnState, runs: Mapping[str, Runs], limits: Limits = LIMITS) -> Plan:
-    """The plan at `state`; `runs` says of each tool whether it is independent of the others."""
+def decide(state: TurnState, runs: Mapping[str, Runs], limits: Limits = LIMITS, now: str = "") -> Plan:
+    """The plan at `state`; `runs` says of each tool whether it is independent of the others. `now`: the moment, for
+    what waits."""
     turn = state.turn
     if turn is None:
         return Plan(conversation=state.conversation, seq=state.seq, nothing=True)
-    match _next(state, turn, runs, limits):
+    match _next(state, turn, runs, limits, now):
         case Begin() as begin:
             said: dict[str, Any] = {"begin": begin}
         case ModelStep() as model:
             said = {"model": model}
+        case Wait() as wait:
+            said = {"wait": wait}
         case Finish() as finish:
             said = {"finish": finish}
         case tools:
@@ -59,14 +69,15 @@ def decide(state: TurnState, runs: Mapping[str, Runs], limits: Limits = LIMITS) 
     return Plan(conversation=state.conversation, turn=turn.id, seq=state.seq, **said)
 
 
-def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Limits) -> Next:
+def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Limits, now: str) -> Next:
     answer = turn.answer
     if turn.is_interrupted:
         return Finish(outcome="interrupted")
     if turn.bound is None:
         return _begin(state)
-    if group := _next_group(answer, runs, limits.at_once):
-        return tuple(ToolStep(step=call.step, call=call.id, name=call.name) for call in group)
+    missing = [call for call in answer.calls if call.outcome is None] if answer else []
+    if missing:
+        return _next_calls(missing, state, turn, runs, limits.at_once, now)
     if answer is None or answer.calls or state.waiting:
         if turn.next_n > limits.steps:
             return Finish(outcome="failed", reason=f"The turn took {limits.steps} steps, which is its limit.")
@@ -84,8 +95,17 @@ def _begin(state: TurnState) -> Begin:
     return Begin(agent=state.agent, model=asked[-1] if asked else state.model)
 
 
-def _next_group(answer: LastAnswer | None, runs: Mapping[str, Runs], at_once: int) -> list[Call]:
-    """The calls that may run now, at the same time."""
-    missing = [call for call in answer.calls if call.outcome is None] if answer else []
-    group = list(takewhile(lambda call: runs.get(call.name) == "parallel", missing))
-    return group[:at_once] or missing[:1]
+def _next_calls(
+    missing: list[Call], state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], at_once: int, now: str
+) -> Next:
+    """What is next of the calls without a result."""
+    is_spoken_to = bool(state.waiting)
+    if not is_spoken_to and any(call.hold is not None and call.hold.decision == "expired" for call in missing):
+        return Finish(outcome="waiting_expired", reason=_EXPIRED)
+    group = list(takewhile(lambda call: runs.get(call.name) == "parallel", missing)) or missing[:1]
+    holds = [call.hold for call in group]
+    is_free = [hold is None or hold.is_over(now, is_spoken_to=is_spoken_to) for hold in holds]
+    if any(is_free):
+        free = [call for call, is_so in zip(group, is_free, strict=True) if is_so]
+        return tuple(ToolStep(step=call.step, call=call.id, name=call.name) for call in free[:at_once])
+    return Wait(until=min(hold.until for hold in holds if hold is not None), is_parked=turn.is_parked)

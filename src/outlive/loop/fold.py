@@ -9,15 +9,21 @@ Rule 3: a message that came after somebody asked for an interrupt (`turn.interru
         before the end of that turn, was never meant to be stopped: it opens a turn of its own.
 Rule 4: the place of a step in its turn follows from the sealed answers alone, so that parallel tools, retries and
         crashes never move it: an answer at n has its calls at n + 1, n + 2, ..., and the next answer comes after them.
+Rule 5: a call is held by what was asked or said about its step (`approval.requested`, `wait.started`). The turn is
+        parked from `turn.parked` on, until something comes that it has to look at.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from outlive.base import ConversationId, StepId, TurnId, derive
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
-from outlive.loop.state import Binding, Call, LastAnswer, OpenTurn, TurnState, Waiting
+from outlive.loop.state import Binding, Call, Hold, LastAnswer, OpenTurn, TurnState, Waiting
+
+# As in `append`, which says by the same events that a conversation waits no more.
+_STIRS = frozenset({"step.started", "approval.requested", "approval.decided", "wait.started", "turn.recovered"})
 
 
 def step_id(turn: TurnId, n: int) -> StepId:
@@ -46,6 +52,7 @@ class _Turn:
     attempts: dict[StepId, int] = field(default_factory=dict)
     starts: dict[StepId, int] = field(default_factory=dict)  # the seq at which the last attempt started
     is_interrupted: bool = False
+    is_parked: bool = False
 
     def state(self) -> OpenTurn:
         return OpenTurn(
@@ -56,6 +63,7 @@ class _Turn:
             model_steps=self.model_steps,
             attempts=dict(self.attempts),
             is_interrupted=self.is_interrupted,
+            is_parked=self.is_parked,
         )
 
 
@@ -112,6 +120,8 @@ class TurnFold:
             self._turn = _Turn(event.turn or TurnId(derive("turn", event.id)))
         elif turn.bound is None and event.turn not in (None, turn.id):
             self._turn = _Turn(event.turn)  # nobody was told the id that a message after an interrupt would have got
+        else:
+            turn.is_parked = False
 
     def _begin(self, event: Event) -> None:
         data = event.data
@@ -122,6 +132,7 @@ class TurnFold:
 
     def _go_on(self, turn: _Turn, event: Event) -> None:
         """An event of the open turn."""
+        turn.is_parked = turn.is_parked and event.type not in _STIRS
         match event.type:
             case "step.started":
                 assert event.step is not None
@@ -131,6 +142,12 @@ class TurnFold:
                 self._answer(turn, event)
             case "tool.requested" | "tool.finished":
                 _mark(turn, event)
+            case "approval.requested" | "wait.started":
+                _hold(turn, event)
+            case "approval.decided":
+                _decide(turn, event)
+            case "turn.parked":
+                turn.is_parked = True
             case "turn.interrupted":
                 turn.is_interrupted = True
                 seen = event.data["seen"]
@@ -159,6 +176,29 @@ class TurnFold:
             self._waiting = []
         elif self._waiting:
             self._turn = _Turn(TurnId(derive("turn", turn.id, event.seq)))
+
+
+def _hold(turn: _Turn, event: Event) -> None:
+    """A call waits from now on. One that somebody was asked about before goes on waiting for that."""
+    data = event.data
+    for place, call in enumerate(turn.calls):
+        if call.step == data["step"] and call.hold is None:
+            hold = Hold(event.seq, data["until"]) if event.type == "wait.started" else _asked(event.seq, data)
+            turn.calls[place] = replace(call, hold=hold)
+
+
+def _asked(seq: int, data: dict[str, Any]) -> Hold:
+    """Whoever speaks instead of answering a question has answered it. But a message never decides about a tool."""
+    return Hold(seq, data["expires_at"], data["approval"], yields=data["digest"] is None)
+
+
+def _decide(turn: _Turn, event: Event) -> None:
+    data = event.data
+    for place, call in enumerate(turn.calls):
+        hold = call.hold
+        if hold is not None and hold.approval == data["approval"] and hold.decision is None:
+            decided = replace(hold, decision=data["decision"], decided=event.seq)
+            turn.calls[place] = replace(call, hold=decided)
 
 
 def _mark(turn: _Turn, event: Event) -> None:

@@ -36,6 +36,14 @@ class ToolStep(_Wire):
     name: str
 
 
+class Wait(_Wire):
+    """Nothing can be done until something comes into the log, or `until`. Not yet parked: say so in the log and let
+    the machine sleep first."""
+
+    until: str | None = None
+    is_parked: bool = False
+
+
 class Finish(_Wire):
     """End the turn, if the head of the log still is the plan's `seq`. An interrupted one ends wherever the head is.
 
@@ -58,14 +66,15 @@ class Plan(_Wire):
     begin: Begin | None = None
     model: ModelStep | None = None
     tools: tuple[ToolStep, ...] = ()
+    wait: Wait | None = None
     finish: Finish | None = None
     nothing: bool = False
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> "Plan":
-        said = [bool(each) for each in (self.begin, self.model, self.tools, self.finish, self.nothing)]
+        said = [bool(each) for each in (self.begin, self.model, self.tools, self.wait, self.finish, self.nothing)]
         if said.count(True) != 1:
-            raise ValueError("A plan says exactly one of begin, model, tools, finish and nothing.")
+            raise ValueError("A plan says exactly one of begin, model, tools, wait, finish and nothing.")
         if (self.turn is None) != self.nothing:
             raise ValueError("A plan names the turn that it is for, unless there is nothing to do.")
         return self

@@ -24,6 +24,22 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """What a call waits for: a person's decision (`approval`), or the time. `until`: when it is over anyway. With
+    `yields`, a message that no answer has seen ends it too."""
+
+    seq: int  # of the event that says so
+    until: str
+    approval: str | None = None
+    yields: bool = True
+    decision: str | None = None  # approve, deny or expired
+    decided: int | None = None  # the seq of the decision
+
+    def is_over(self, now: str, *, is_spoken_to: bool) -> bool:
+        return self.decision is not None or self.until <= now or (self.yields and is_spoken_to)
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A tool call of the newest answer. `outcome` is there once its step is sealed."""
 
@@ -33,6 +49,7 @@ class Call:
     name: str
     is_requested: bool = False
     outcome: str | None = None
+    hold: Hold | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +79,7 @@ class OpenTurn:
     model_steps: int = 0  # sealed
     attempts: dict[StepId, int] = field(default_factory=dict)  # the last attempt of each step that has started
     is_interrupted: bool = False
+    is_parked: bool = False  # the log says that it waits, and nothing came since
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,10 @@
 """Finds turns that are open in the log and run nowhere, and begins them again: an API that died between a message and
-the word to the loop, Temporal away at that moment, or its database lost. Runs in every worker: looking twice is
+the word to the loop, Temporal away at that moment, or its database lost. And those that wait and were not told of what
+came: the log says that they go on, and nothing of them does. Runs in every worker: looking, and telling, twice is
 harmless.
+
+A turn that waits, as the log has it, needs nobody: whether it is still there is asked seldom, so that a thousand of
+them cost nothing.
 """
 
 import logging
@@ -14,6 +18,7 @@ from outlive.loop.client import LoopClient
 
 EVERY_S = 15.0
 SETTLE_S = 3.0  # that whoever wrote last has to tell the loop itself
+WAITING_EVERY = 20  # sweeps: how often those that wait are looked at
 _PAGE = 200
 _AT_ONCE = 8
 _REASON = "The turn was open in the log and ran nowhere; it goes on from what the log says."
@@ -30,6 +35,7 @@ class TurnSweeper:
         self._clock = clock
         self._every_s = every_s
         self._settle = timedelta(seconds=settle_s)
+        self._sweeps = 0
 
     async def run(self) -> None:
         """Look at once and then every so often, for ever."""
@@ -43,9 +49,11 @@ class TurnSweeper:
     async def sweep(self) -> int:
         """How many turns were begun again."""
         restarted = 0
+        is_thorough = self._sweeps % WAITING_EVERY == 0
+        self._sweeps += 1
         page = await self._catalog.open_turns(limit=_PAGE)
         while page:
-            restarted += await self._look_at(page)
+            restarted += await self._look_at([each for each in page if is_thorough or each.state != "waiting"])
             page = await self._catalog.open_turns(limit=_PAGE, after=page[-1].conversation)
         return restarted
 
@@ -56,7 +64,10 @@ class TurnSweeper:
         async def look(turn: OpenTurn) -> None:
             async with limiter:
                 try:
-                    if not await self._loop.is_running(turn.conversation) and self._is_settled(turn):
+                    if await self._loop.is_running(turn.conversation):
+                        if turn.state == "running" and turn.is_idle:
+                            await self._loop.submit(turn.conversation)
+                    elif self._is_settled(turn):
                         await self._loop.restart(turn.conversation, _REASON)
                         restarted.append(turn)
                 except OutliveError as error:

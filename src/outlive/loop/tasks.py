@@ -15,6 +15,10 @@ PLAN = "loop.plan"
 CALL_MODEL = "loop.call_model"
 RUN_TOOL = "loop.run_tool"
 END_TURN = "loop.end_turn"
+REST = "loop.rest"
+
+ANNOUNCE = "loop.announce"
+DELIVER = "loop.deliver_announcement"
 
 SUBMIT = "submit"
 INTERRUPT = "interrupt"
@@ -62,6 +66,19 @@ class ToolTask(_Wire):
     conversation: ConversationId
     turn: TurnId
     tool: ToolStep
+
+
+class RestTask(_Wire):
+    """Say that the turn waits, and let its machine sleep."""
+
+    conversation: ConversationId
+    turn: TurnId
+
+
+class AnnounceTask(_Wire):
+    """Tell the outside of an approval."""
+
+    approval: str
 
 
 class EndTask(_Wire):

@@ -7,7 +7,7 @@ wanted goes, and is read again when somebody asks.
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
-from outlive.base import ConversationId, StepId
+from outlive.base import ConversationId, StepId, to_text
 from outlive.conversation.conversations import PAGE, Conversations
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
@@ -93,7 +93,7 @@ class Views:
             await self.refresh(view)
 
     def decide(self, view: View) -> Plan:
-        return decide(view.state, self._runs, self._limits)
+        return decide(view.state, self._runs, self._limits, to_text(self._conversations.clock.now()))
 
     def _keep(self, view: View) -> None:
         views = self._views

@@ -9,7 +9,8 @@ Rule 3: it ends. What is submitted while it ends is looked for once more, so tha
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -17,12 +18,13 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from outlive.base import ConversationId, TurnId
-from outlive.loop.plan import Finish, ModelStep, Plan, ToolStep, newest
+from outlive.loop.plan import Finish, ModelStep, Plan, ToolStep, Wait, newest
 from outlive.loop.tasks import (
     CALL_MODEL,
     END_TURN,
     INTERRUPT,
     PLAN,
+    REST,
     RUN_TOOL,
     SUBMIT,
     TURN,
@@ -30,6 +32,7 @@ from outlive.loop.tasks import (
     Interrupt,
     LookTask,
     ModelTask,
+    RestTask,
     ToolTask,
     TurnTask,
 )
@@ -39,6 +42,10 @@ _RECORD = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_inte
 _STEP = RetryPolicy(
     initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10), maximum_attempts=100
 )
+_REST = RetryPolicy(
+    initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10), maximum_attempts=10
+)
+_REST_WITHIN = timedelta(minutes=10)
 _RECORD_WITHIN = timedelta(seconds=20)
 _MODEL_WITHIN = timedelta(minutes=30)
 _TOOL_WITHIN = timedelta(hours=24)  # a command has a timeout of its own
@@ -93,6 +100,8 @@ class Turn:
             return await self._end(plan.turn, Finish(outcome="interrupted"), interrupt=interrupt)
         if plan.finish is not None:
             return await self._end(plan.turn, plan.finish, expect=plan.seq)
+        if plan.wait is not None:
+            return await self._wait(plan, plan.turn, plan.wait)
         return await self._do(plan, plan.turn)
 
     def _interrupt_of(self, plan: Plan) -> Interrupt | None:
@@ -119,6 +128,49 @@ class Turn:
             if isinstance(each, BaseException):
                 raise each
         return newest(*(each for each in ended if isinstance(each, Plan)))
+
+    # ── waiting ──
+
+    async def _wait(self, plan: Plan, turn: TurnId, wait: Wait) -> Plan:
+        """Nothing of the turn runs meanwhile. Whatever is submitted, and the end of the time, is looked at."""
+        if not wait.is_parked and (parked := await self._rest(plan, turn)) is not None:
+            return parked
+        with suppress(TimeoutError):
+            await workflow.wait_condition(lambda: self._is_stirred(plan), timeout=_left(wait))
+        return plan if self._interrupt_of(plan) is not None else await self._look()
+
+    async def _rest(self, plan: Plan, turn: TurnId) -> Plan | None:
+        """Say in the log that the turn waits, and let the machine sleep. None if that cannot be done: then it waits all
+        the same. Whoever is answered meanwhile goes on at once."""
+        submitted = self._submitted
+        resting: asyncio.Task[Plan] = asyncio.create_task(
+            workflow.execute_activity(
+                REST,
+                RestTask(conversation=self._conversation, turn=turn),
+                result_type=Plan,
+                start_to_close_timeout=_REST_WITHIN,
+                heartbeat_timeout=_HEARTBEAT,
+                retry_policy=_REST,
+            )
+        )
+        await workflow.wait_condition(
+            lambda: resting.done() or self._submitted != submitted or self._interrupt_of(plan) is not None
+        )
+        if not resting.done():
+            resting.cancel()
+        ended = (await asyncio.gather(resting, return_exceptions=True))[0]
+        if not isinstance(ended, BaseException):
+            return ended
+        if self._interrupt_of(plan) is not None:
+            return plan
+        if self._submitted != submitted:
+            return await self._look()
+        if not isinstance(ended, ActivityError):
+            raise ended
+        return None
+
+    def _is_stirred(self, plan: Plan) -> bool:
+        return self._submitted != self._looked or self._interrupt_of(plan) is not None
 
     async def _step(self, turn: TurnId, step: ModelStep | ToolStep) -> Plan:
         task: Any
@@ -161,6 +213,12 @@ class Turn:
         )
         self._looked = submitted
         return plan
+
+
+def _left(wait: Wait) -> timedelta | None:
+    if wait.until is None:
+        return None
+    return max(timedelta(0), datetime.fromisoformat(wait.until) - workflow.now())
 
 
 def _reason(error: ActivityError) -> str:

@@ -129,6 +129,7 @@ def _api_parts(
 ) -> ApiParts:
     return ApiParts(
         conversations=parts.conversations,
+        approvals=parts.approvals,
         artifacts=parts.artifacts,
         principals=parts.principals,
         idempotency=parts.idempotency,

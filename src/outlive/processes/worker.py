@@ -18,7 +18,6 @@ from temporalio.worker import Worker
 from outlive.base import SystemClock
 from outlive.loop.queues import LOOP
 from outlive.loop.tools import ToolParts
-from outlive.loop.workflow import Turn
 from outlive.machine.activities import RecordActivities
 from outlive.machine.build_activities import BuildActivities
 from outlive.machine.build_workflow import BuildEnvironment
@@ -33,7 +32,7 @@ from outlive.processes.machines import look_for_machines
 from outlive.processes.ready import tell_ready
 from outlive.wiring.build import open_object_store, open_parts
 from outlive.wiring.forks import make_fork_sweeper
-from outlive.wiring.loop import open_loop_parts
+from outlive.wiring.loop import WORKFLOWS, open_loop_parts
 from outlive.wiring.machines import make_settler, open_environment_parts
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import Settings, prepare_home
@@ -90,7 +89,7 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
             group.start_soon(background.run)
         builds = BuildActivities(environments.building)
         duties = Duties((SettleMachine, BuildEnvironment), (*records.all, *builds.all))
-        await _work(settings, client, duties, Duties((Turn,), loop.activities, loop.warm_up), ready_fd)
+        await _work(settings, client, duties, Duties(WORKFLOWS, loop.activities, loop.warm_up), ready_fd)
 
 
 def _without_absent(settings: Settings, tools: ToolParts) -> ToolParts:

@@ -25,9 +25,10 @@ from outlive.conversation.events import (
     ModelResponded,
     NewEvent,
     TurnFinished,
+    TurnParked,
     TurnStarted,
 )
-from outlive.conversation.log import SEARCHED_CHARACTERS, Catalog, Conversation, Writer
+from outlive.conversation.log import SEARCHED_CHARACTERS, Catalog, Conversation, OpenTurn, Writer
 from outlive.testing.conversations import (
     ACTOR,
     AT,
@@ -195,7 +196,27 @@ class CatalogContract:
             first = await catalog.open_turns(limit=2)
             assert [(each.conversation, each.turn) for each in first] == [(id, turns[id]) for id in (made[0], made[2])]
             rest = await catalog.open_turns(limit=2, after=first[-1].conversation)
-            assert rest == [(made[3], turns[made[3]], AT)]
+            assert rest == [OpenTurn(made[3], turns[made[3]], AT, "running", True)]
+
+    async def test_of_an_open_turn_it_is_known_whether_it_waits_and_whether_a_step_is_open(
+        self, place: StorePlace
+    ) -> None:
+        async with at(place) as (log, catalog):
+            conversation, turn = await new_conversation(catalog), new_turn_id()
+            await log.append(message(conversation, "hello", turn=turn))
+
+            async def known() -> tuple[str, bool]:
+                [each] = await catalog.open_turns(limit=2)
+                return each.state, each.is_idle
+
+            assert await known() == ("running", True)
+            await log.append(batch(conversation, TurnParked(), turn=turn))
+            assert await known() == ("waiting", True)
+            step = new_step_id()
+            await log.append(start(conversation, step, 1, turn=turn))
+            assert await known() == ("running", False)
+            await log.append(seal(conversation, step, 1, turn=turn))
+            assert await known() == ("running", True)
 
     async def test_a_fork_at_any_event_shares_the_past_and_goes_its_own_way(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog):

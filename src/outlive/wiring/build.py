@@ -14,6 +14,7 @@ import anyio.abc
 import anyio.to_thread
 
 from outlive.base import Clock, ConflictError, OutliveError, SystemClock
+from outlive.conversation.approvals import ApprovalIndex, Approvals
 from outlive.conversation.artifacts import Artifacts
 from outlive.conversation.backends.object_artifacts import ObjectArtifacts
 from outlive.conversation.backends.object_blobs import ObjectBlobs
@@ -54,6 +55,7 @@ class Stores(NamedTuple):
     egress: EgressRecords
     agents: AgentRecords
     offers: ToolOffers
+    approvals: ApprovalIndex
     check: Check
 
 
@@ -74,6 +76,7 @@ class Parts(NamedTuple):
     egress: EgressRecords
     agents: AgentRegistry
     offers: ToolOffers
+    approvals: Approvals
     clock: Clock
     readiness: Callable[[], Awaitable[Mapping[str, bool]]]
 
@@ -90,8 +93,9 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
         stores = await stack.enter_async_context(open_stores(settings, clock))
         objects = await open_object_store(settings)
         feed = await stack.enter_async_context(_open_feed(settings, stores.log))
+        conversations = Conversations(stores.log, stores.catalog, ObjectBlobs(objects), feed, clock)
         yield Parts(
-            conversations=Conversations(stores.log, stores.catalog, ObjectBlobs(objects), feed, clock),
+            conversations=conversations,
             catalog=stores.catalog,
             artifacts=ObjectArtifacts(objects),
             principals=CachedPrincipals(stores.principals, clock),
@@ -105,6 +109,7 @@ async def open_parts(settings: Settings, clock: Clock | None = None) -> AsyncIte
             egress=stores.egress,
             agents=AgentRegistry(stores.agents, model_of_default(settings), clock, offers=stores.offers),
             offers=stores.offers,
+            approvals=Approvals(conversations, stores.approvals, clock),
             clock=clock,
             # Not the feed: without it everything still works, only later.
             readiness=Readiness({"database": stores.check, "objects": objects.check}, clock),
@@ -145,6 +150,7 @@ def migrations_of(settings: Settings) -> tuple[Migrations, ...]:
 @asynccontextmanager
 async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     from outlive.conversation.backends import sqlite_log
+    from outlive.conversation.backends.sqlite_approvals import SqliteApprovals
     from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
     from outlive.governance.backends import sqlite as governance
     from outlive.loop.backends import sqlite_agents
@@ -171,6 +177,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
                 SqliteEgress(database),
                 sqlite_agents.SqliteAgents(database),
                 SqliteOffers(database),
+                SqliteApprovals(database),
                 check,
             )
 
@@ -178,6 +185,7 @@ async def _open_sqlite_stores(settings: Settings, clock: Clock) -> AsyncIterator
 @asynccontextmanager
 async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     from outlive.conversation.backends import postgres_log
+    from outlive.conversation.backends.postgres_approvals import PostgresApprovals
     from outlive.conversation.backends.postgres_catalog import PostgresCatalog
     from outlive.governance.backends import postgres as governance
     from outlive.loop.backends import postgres_agents
@@ -202,6 +210,7 @@ async def _open_postgres_stores(settings: Settings, clock: Clock) -> AsyncIterat
                 PostgresEgress(database),
                 postgres_agents.PostgresAgents(database),
                 PostgresOffers(database),
+                PostgresApprovals(database),
                 check,
             )
 

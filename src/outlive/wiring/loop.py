@@ -11,8 +11,19 @@ import anyio
 from temporalio.client import Client
 
 from outlive.base import OutliveError
-from outlive.loop.activities import ModelActivities, ModelBounds, OfferActivities, PlanActivities, ToolActivities
+from outlive.loop.activities import (
+    AnnounceActivities,
+    ModelActivities,
+    ModelBounds,
+    OfferActivities,
+    PlanActivities,
+    RestActivities,
+    ToolActivities,
+)
 from outlive.loop.activities.scribe import Scribe
+from outlive.loop.announce_workflow import Announce
+from outlive.loop.backends.http_webhook import HttpWebhook
+from outlive.loop.backends.temporal_announcer import TemporalAnnouncer
 from outlive.loop.context import Bounds
 from outlive.loop.decide import Limits
 from outlive.loop.models.client import Patience
@@ -23,6 +34,8 @@ from outlive.loop.sweeper import TurnSweeper
 from outlive.loop.tools import ToolParts
 from outlive.loop.tools.own.shelf import KnownRuns
 from outlive.loop.views import Views
+from outlive.loop.webhook import Webhook, key_of
+from outlive.loop.workflow import Turn
 from outlive.wiring.build import Parts
 from outlive.wiring.loop_client import make_loop_client
 from outlive.wiring.own_tools import make_own_tools
@@ -30,6 +43,9 @@ from outlive.wiring.providers import model_of_default
 from outlive.wiring.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+
+WORKFLOWS: tuple[type, ...] = (Turn, Announce)
 
 
 class LoopParts(NamedTuple):
@@ -56,6 +72,7 @@ async def open_loop_parts(
     models = ModelRegistry({"demo": demo}, patience=patience)
     tools = replace(tools, result_bytes=given.result_bytes)
     saver = Saver(tools)
+    webhook = _webhook(settings, parts)
     scribe = Scribe(parts.conversations, views, saver.note_end)
 
     async def connected() -> Client:
@@ -74,6 +91,8 @@ async def open_loop_parts(
                 *ModelActivities(scribe, parts.agents, models, bounds, others).all,
                 *ToolActivities(scribe, parts.agents, tools, others).all,
                 *OfferActivities(parts.offers, parts.conversations.blobs, parts.clock).all,
+                *RestActivities(scribe, tools, TemporalAnnouncer(client).announce if webhook else None).all,
+                *AnnounceActivities(parts.approvals, webhook).all,
             ),
             warm_up=warm_up,
             sweeper=TurnSweeper(
@@ -88,3 +107,10 @@ async def open_loop_parts(
         saver.close()
         with anyio.CancelScope(shield=True):
             await models.aclose()
+
+
+def _webhook(settings: Settings, parts: Parts) -> Webhook | None:
+    given = settings.approvals
+    if given.webhook_url is None or given.webhook_secret is None:
+        return None
+    return HttpWebhook(given.webhook_url, key_of(given.webhook_secret.get_secret_value()), parts.clock)

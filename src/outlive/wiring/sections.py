@@ -167,6 +167,24 @@ class LoopSettings(_Section):
     demo_pace_s: float = Field(0.03, ge=0, le=10, description="Seconds between two words of the built-in demo model.")
 
 
+class ApprovalSettings(_Section):
+    webhook_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s]+$",
+        max_length=2_000,
+        description="Where it is posted that an approval is asked for, in the form of Standard Webhooks.",
+    )
+    webhook_secret: SecretStr | None = Field(
+        None, min_length=24, description="Signs what is posted there: `whsec_` and base64, or any text."
+    )
+
+    @model_validator(mode="after")
+    def _pair(self) -> "ApprovalSettings":
+        if (self.webhook_url is None) != (self.webhook_secret is None):
+            raise ValueError("webhook_url and webhook_secret go together: set both, or none")
+        return self
+
+
 def _printable(token: SecretStr) -> SecretStr:
     text = token.get_secret_value()
     if not (text.isascii() and text.isprintable()) or " " in text:

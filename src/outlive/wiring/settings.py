@@ -26,6 +26,7 @@ from outlive.wiring.sections import (
     HOME_VARIABLE,
     AbsolutePath,
     ApiSettings,
+    ApprovalSettings,
     DatabaseSettings,
     FeedSettings,
     LoopSettings,
@@ -112,6 +113,7 @@ class Settings(Places, BaseSettings):
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
     loop: LoopSettings = LoopSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
     node: NodeSettings = NodeSettings()
     machines: MachineSettings = MachineSettings()
 

@@ -15,10 +15,12 @@ import uvicorn
 
 from outlive.api import ApiParts, create_app
 from outlive.base import ConversationId, StepId, SystemClock, new_operation_id, new_step_id
+from outlive.conversation.approvals import Approvals
 from outlive.conversation.backends.broker import open_broker
 from outlive.conversation.backends.local_feed import open_local_feed
 from outlive.conversation.backends.object_artifacts import ObjectArtifacts
 from outlive.conversation.backends.object_blobs import ObjectBlobs
+from outlive.conversation.backends.sqlite_approvals import SqliteApprovals
 from outlive.conversation.backends.sqlite_catalog import SqliteCatalog
 from outlive.conversation.backends.sqlite_log import MIGRATIONS, open_sqlite_log
 from outlive.conversation.conversations import Conversations
@@ -52,8 +54,10 @@ async def open_parts(home: Path) -> AsyncIterator[ApiParts]:
         objects = open_objects(str(home / "objects"))
         principals = CachedPrincipals(SqlitePrincipals(database, clock), clock)
         await principals.ensure_owner(TOKEN)
+        conversations = Conversations(log, SqliteCatalog(database), ObjectBlobs(objects), feed, clock)
         yield ApiParts(
-            conversations=Conversations(log, SqliteCatalog(database), ObjectBlobs(objects), feed, clock),
+            conversations=conversations,
+            approvals=Approvals(conversations, SqliteApprovals(database), clock),
             artifacts=ObjectArtifacts(objects),
             principals=principals,
             idempotency=await stack.enter_async_context(open_idempotency(SqliteIdempotencyKeys(database, clock))),

@@ -15,6 +15,7 @@ from integration.api.problems import assert_problem
 from integration.api.stack import Api, follow, fresh_key, open_api
 from outlive.base import PrincipalId, derive, new_principal_id
 from outlive.governance import Claim, KeyScope, rights_of
+from outlive.governance.identity import RIGHTS
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ async def test_a_principal_is_made_with_a_token_that_works_and_is_told_nowhere_e
 
 async def test_the_owner_may_do_everything(api: Api) -> None:
     me = (await api.http.get("/v1/principals/me")).json()
-    assert (me["name"], me["is_owner"], me["rights"]) == ("owner", True, ["observe", "type", "take", "admin"])
+    assert (me["name"], me["is_owner"], me["rights"]) == ("owner", True, [*RIGHTS])
 
 
 async def test_principals_are_listed_newest_first_in_pages_and_found_by_name(api: Api) -> None:

@@ -116,13 +116,15 @@ async def test_attaching_wakes_a_machine_that_sleeps(api: MachineApi) -> None:
 
 
 async def test_an_api_that_ends_says_so_and_the_client_goes_on_elsewhere(api: MachineApi) -> None:
-    terminal = await open_terminal(api, command="for n in $(seq 1 200); do echo line $n; sleep 0.005; done; read x")
+    lines = "for n in $(seq {} {}); do echo line $n; sleep 0.005; done; read x"
+    terminal = await open_terminal(api, command=f"stty -echo; {lines.format(1, 100)}; {lines.format(101, 200)}")
     parts = replace(api.api.parts, closing=anyio.Event())
     async with serve(parts) as other, attached(other, terminal, from_=0) as first:
         await first.until_output(b"line 20\r\n")
         parts.closing.set()
         assert await first.closed() == 1012
-    async with attached(api.api, terminal, from_=first.offset) as second:
+    async with attached(api.api, terminal, mode="type", from_=first.offset) as second:
+        await second.type(b"\n")
         await second.until_output(b"line 200\r\n")
     assert first.output + second.output == b"".join(b"line %d\r\n" % number for number in range(1, 201))
 

@@ -19,11 +19,10 @@ from outlive.loop.client import LoopClient
 from outlive.loop.queues import LOOP
 from outlive.loop.tools import ToolParts
 from outlive.loop.tools.machine import ConversationMachines
-from outlive.loop.workflow import Turn
 from outlive.processes import temporal_server
 from outlive.processes.worker import run_until_shut, shut
 from outlive.wiring.build import Parts, keep_broker, open_parts
-from outlive.wiring.loop import LoopParts, open_loop_parts
+from outlive.wiring.loop import WORKFLOWS, LoopParts, open_loop_parts
 from outlive.wiring.loop_client import make_loop_client
 from outlive.wiring.settings import Settings, read_settings
 from outlive.wiring.temporal import connect_temporal, make_worker
@@ -111,9 +110,14 @@ class Stage:
 
 @asynccontextmanager
 async def stage_at(
-    home: Path, temporal: str, machines: Callable[[Conversations], ConversationMachines] | None = None, **loop: Any
+    home: Path,
+    temporal: str,
+    machines: Callable[[Conversations], ConversationMachines] | None = None,
+    approvals: dict[str, str] | None = None,
+    **loop: Any,
 ) -> AsyncIterator[Stage]:
-    settings = read_settings({"home": home, "temporal": {"address": temporal}, "worker": {"grace_s": 0}, "loop": loop})
+    given = {"home": home, "temporal": {"address": temporal}, "worker": {"grace_s": 0}, "loop": loop}
+    settings = read_settings({**given, "approvals": approvals or {}})
     async with (
         anyio.create_task_group() as group,
         open_parts(settings) as parts,
@@ -138,7 +142,7 @@ async def stage_at(
 
 @asynccontextmanager
 async def working(client: Client, settings: Settings, made: LoopParts) -> AsyncIterator[None]:
-    worker = make_worker(client, LOOP, settings, workflows=[Turn], activities=made.activities, beat_s=0.3)
+    worker = make_worker(client, LOOP, settings, workflows=WORKFLOWS, activities=made.activities, beat_s=0.3)
     async with anyio.create_task_group() as group:
         group.start_soon(run_until_shut, worker)
         try:

@@ -43,12 +43,16 @@ from outlive.conversation.events import (
     ToolRequested,
     TurnFinished,
     TurnInterrupted,
+    TurnParked,
+    TurnRecovered,
     TurnStarted,
+    WaitStarted,
 )
 from outlive.conversation.log import BATCH_LIMIT, Append, Appended, Writer
 
 CONVERSATION = ConversationId("conv_1")
 STEP, OTHER_STEP = StepId("step_1"), StepId("step_2")
+OTHER = TurnId("turn_0")
 TURN = TurnId("turn_1")
 AT = "2030-01-02T03:04:05.000006Z"
 
@@ -348,7 +352,13 @@ def test_a_log_that_is_full_takes_no_more() -> None:
         ({"turn": TurnId("turn_0")}, MESSAGE, {"turn": TurnId("turn_0")}),
         ({}, TurnStarted(agent="a", version=1, model="m"), {"state": "running", "turn": TURN}),
         ({"turn": TURN}, ASKED, {"state": "waiting"}),
-        ({"state": "waiting"}, ApprovalDecided(approval="a", decision="deny"), {"state": "running"}),
+        ({"state": "waiting", "turn": TURN}, ApprovalDecided(approval="a", decision="deny"), {"state": "running"}),
+        ({"state": "waiting", "turn": OTHER}, ApprovalDecided(approval="a", decision="deny"), {}),
+        ({"state": "running", "turn": TURN}, TurnParked(), {"state": "waiting"}),
+        ({"state": "running", "turn": OTHER}, TurnParked(), {}),
+        ({"state": "waiting", "turn": OTHER}, MESSAGE, {"state": "running"}),
+        ({"state": "waiting", "turn": TURN}, TurnRecovered(what="restarted", reason="r"), {"state": "running"}),
+        ({"state": "waiting", "turn": TURN}, WaitStarted(step="s", call="c", until=AT), {}),
         ({"state": "idle"}, ApprovalDecided(approval="a", decision="deny"), {"state": "idle"}),
         ({"state": "running", "turn": TURN}, TurnFinished(outcome="done"), {"state": "idle", "turn": None}),
         ({"state": "running", "turn": TURN}, TurnFinished(outcome="failed"), {"state": "failed", "turn": None}),

@@ -33,6 +33,7 @@ PUBLIC_TYPES = """
     approval.requested approval.decided machine.attached machine.hibernated machine.woken machine.rebooted
     machine.rolled_back machine.lost subagent.started subagent.finished artifact.published turn.interrupted
     turn.recovered turn.finished conversation.archived machine.forked replay.started replay.parted
+    wait.started turn.parked
 """.split()
 
 
@@ -108,7 +109,9 @@ def test_every_type_is_an_item_or_left_out_on_purpose() -> None:
             transcript = Transcript()
             transcript.fold(stored(GOLDEN / f"v{DURABLE[type].v}" / f"{type}.json"))
             shown |= {type for _ in transcript.to_json()["items"]}
-    assert set(DURABLE) - shown == {"turn.started", "model.responded", "tool.requested", "tool.finished"}
+    assert set(DURABLE) - shown == {
+        *("turn.started", "turn.parked", "model.responded", "tool.requested", "tool.finished")
+    }
 
 
 @pytest.mark.parametrize("cls", DURABLE.values(), ids=lambda cls: cls.type)

@@ -13,6 +13,7 @@ from outlive.governance.identity import (
     KINDS_OF_PRINCIPALS,
     TOKEN_LIMIT,
     check_admin,
+    check_may_approve,
     check_may_create,
     hash_token,
     unknown_principal,
@@ -167,7 +168,8 @@ def test_a_right_brings_those_it_makes_no_sense_without() -> None:
     assert whole_rights(["type"]) == {"observe", "type"}
     assert whole_rights(["take"]) == {"observe", "type", "take"}
     assert whole_rights(["admin"]) == {"observe", "type", "admin"}
-    assert whole_rights(["take", "admin"]) == ALL_RIGHTS
+    assert whole_rights(["approve"]) == {"observe", "type", "approve"}
+    assert whole_rights(["take", "admin", "approve"]) == ALL_RIGHTS
 
 
 def test_who_was_given_no_rights_has_none() -> None:
@@ -197,3 +199,25 @@ def test_without_admin_nobody_is_made() -> None:
     with pytest.raises(DeniedError) as refused:
         check_may_create(principal("person", "observe", "type", "take"), "agent", frozenset({"observe"}))
     assert refused.value.code == "principal.denied"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rights", "may"),
+    [
+        ("person", ["type"], True),
+        ("agent", ["type"], False),
+        ("agent", ["approve", "admin"], False),
+        ("service", ["type", "admin"], False),
+        ("service", ["approve"], True),
+        ("device", ["approve"], True),
+    ],
+)
+def test_persons_approve_and_who_was_given_the_right_and_no_agent(
+    kind: PrincipalKind, rights: list[Right], may: bool
+) -> None:
+    asking = Principal(PrincipalId("prin_1"), "name", kind, whole_rights(rights))
+    if may:
+        check_may_approve(asking)
+    else:
+        with pytest.raises(DeniedError):
+            check_may_approve(asking)

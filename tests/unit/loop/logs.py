@@ -6,6 +6,7 @@ from outlive.conversation.events import (
     ConversationCreated,
     Event,
     EventData,
+    MachineHibernated,
     MessageSent,
     ModelResponded,
     NewEvent,
@@ -15,6 +16,7 @@ from outlive.conversation.events import (
     ToolRequested,
     TurnFinished,
     TurnInterrupted,
+    TurnParked,
     TurnStarted,
 )
 from outlive.conversation.log import Append, Appended, Writer
@@ -113,6 +115,12 @@ class Log:
         """A whole tool step."""
         self.request(turn, n, call)
         self.finish_tool(turn, n, data or finished(call.id))
+
+    def park(self, turn: TurnId) -> None:
+        self.append(TurnParked(), turn=turn)
+
+    def hibernate(self, turn: TurnId) -> None:
+        self.append(MachineHibernated(machine="mach_1"), turn=turn)
 
     def interrupt(self, turn: TurnId) -> None:
         self.append(TurnInterrupted(reason="stop"), turn=turn)

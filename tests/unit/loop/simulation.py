@@ -3,17 +3,32 @@ fall behind and be interrupted, and lets people speak at any moment."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
-from outlive.base import ConflictError, FencedError, StepId, TurnId, derive
-from outlive.conversation.events import SEALS, Event, ToolRequested, TurnFinished, TurnInterrupted
+from outlive.base import ConflictError, FencedError, StepId, TurnId, derive, to_text
+from outlive.conversation.approvals import digest_of
+from outlive.conversation.events import (
+    SEALS,
+    ApprovalDecided,
+    ApprovalRequested,
+    Event,
+    ToolRequested,
+    TurnFinished,
+    TurnInterrupted,
+    TurnParked,
+)
 from outlive.conversation.log import Writer
 from outlive.loop.decide import Limits, Runs, decide
-from outlive.loop.fold import TurnFold
+from outlive.loop.fold import TurnFold, fold_turn
+from outlive.loop.holds import AskAbout, WaitFor, asked, expired
 from outlive.loop.plan import Plan, ToolStep
 from unit.loop.logs import STARTED, Log, answer, call, finished
 
 RUNS: Mapping[str, Runs] = {"read": "parallel", "shell": "in_turn"}
-NAMES = ("read", "shell", "unknown")
+NAMES = ("read", "shell", "asked", "unknown", "asked", "wait")
+HELD = ("asked", "wait")  # what has to wait before it is run
+NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+HOUR = timedelta(hours=1)  # that is longer than anything waits here
 LIMITS = Limits(steps=8, at_once=2)
 MESSAGES_MAX = 10
 
@@ -33,6 +48,8 @@ class Simulation:
         self._messages = 0
         self._calls = 0
         self._stale: Plan | None = None
+        self._now = NOW
+        self._pending: list[str] = []  # approvals that nobody has decided on
 
     def choose(self, count: int) -> int:
         """0 is always what happens when all goes well."""
@@ -64,7 +81,7 @@ class Simulation:
             self._fold = TurnFold(self.log.conversation)
         for event in self.log.events[self._fold.seq :]:
             self._fold.take(event)
-        return decide(self._fold.state(), RUNS, LIMITS)
+        return decide(self._fold.state(), RUNS, LIMITS, to_text(self._now))
 
     def _try(self, plan: Plan) -> None:
         with suppress(CrashedError, ConflictError, FencedError):  # somebody looks again
@@ -82,6 +99,18 @@ class Simulation:
                 self.log.append(stop, turn=turn)  # the end comes from whoever looks next
             else:
                 self.log.append(stop, TurnFinished(outcome="interrupted"), turn=turn)
+        elif what in (4, 5) and self._pending:
+            self._decide(self._pending[-1], ("approve", "deny")[self.choose(2)])
+        elif what == 6:
+            self._now += HOUR  # whatever waits for the time is over, and what is asked has expired
+
+    def _decide(self, approval: str, decision: str) -> None:
+        """As the key of its batch has it: only once."""
+        if approval in self._pending:
+            self._pending.remove(approval)
+            request = next(each for each in self.log.events if each.data.get("approval") == approval)
+            said = ApprovalDecided.model_validate({"approval": approval, "decision": decision})
+            self.log.append(said, turn=request.turn)
 
     def _maybe_crash(self) -> None:
         self._disturb()
@@ -98,6 +127,8 @@ class Simulation:
             is_stopped = plan.finish.outcome == "interrupted"
             end = TurnFinished(outcome=plan.finish.outcome, reason=plan.finish.reason)
             self.log.append(end, turn=plan.turn, expect=None if is_stopped else plan.seq)
+        elif plan.wait is not None and plan.turn is not None:
+            self._rest(plan.turn, plan)
         elif plan.turn is not None:
             tools = list(plan.tools)
             while tools:
@@ -123,12 +154,39 @@ class Simulation:
         self.log.append(answer("said", *calls, stop_reason=reason), turn=turn, writer=writer)
         self._maybe_crash()
 
+    def _rest(self, turn: TurnId, plan: Plan) -> None:
+        assert plan.wait is not None
+        if not plan.wait.is_parked:
+            self.log.append(TurnParked(until=plan.wait.until), turn=turn, expect=plan.seq)
+        elif self.is_quiet:
+            self._now += HOUR
+
+    def _hold(self, turn: TurnId, tool: ToolStep) -> bool:
+        """As `activities/holding.py` does it. Whether the call has to wait."""
+        state = fold_turn(self.log.conversation, self.log.events)
+        calls = state.turn.answer.calls if state.turn and state.turn.answer else ()
+        call = next((each for each in calls if each.step == tool.step and each.outcome is None), None)
+        if call is None or state.turn is None or state.turn.id != turn:
+            raise ConflictError("step.sealed", "found before anything was written")
+        if call.hold is None:
+            wish = AskAbout("asked", {}, digest_of("asked", {}), 60.0) if tool.name == "asked" else WaitFor(60.0)
+            data = asked(wish, call, self._now)
+            self.log.append(data, turn=turn, expect=state.seq)
+            self._pending += [data.approval] if isinstance(data, ApprovalRequested) else []
+            return True
+        if expired(call.hold, to_text(self._now), is_spoken_to=bool(state.waiting)) is not None:
+            self._decide(call.hold.approval or "", "expired")
+            return True
+        return not call.hold.is_over(to_text(self._now), is_spoken_to=bool(state.waiting))
+
     def _run_tool(self, turn: TurnId, tool: ToolStep) -> None:
+        if tool.name in HELD and self._hold(turn, tool):
+            return self._maybe_crash()
         writer = self._start(turn, tool.step, "tool", tool.name)
-        asked = call(tool.call, tool.name)
+        request = call(tool.call, tool.name)
         effect = derive("eff", tool.step)
         self.log.append(
-            ToolRequested(call=asked.id, name=asked.name, arguments={}, effect=effect), turn=turn, writer=writer
+            ToolRequested(call=request.id, name=request.name, arguments={}, effect=effect), turn=turn, writer=writer
         )
         self._maybe_crash()
         outcome = ("finished", "failed", "lost")[self.choose(3)]

@@ -6,13 +6,14 @@ import pytest
 from pydantic import ValidationError
 
 from outlive.base import StepId, new_conversation_id, new_turn_id
-from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep, newest
+from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep, Wait, newest
 
 CONVERSATION, TURN = new_conversation_id(), new_turn_id()
 SAID: list[dict[str, Any]] = [
     {"begin": Begin(agent="coder", model="demo:")},
     {"model": ModelStep(step=StepId("step_1"), n=1)},
     {"tools": (ToolStep(step=StepId("step_2"), call="c", name="shell"),)},
+    {"wait": Wait(until="2030-01-02T03:04:05.000006Z")},
     {"finish": Finish(outcome="failed", reason="no key")},
 ]
 

@@ -53,7 +53,7 @@ def check_no_message_fell_between(events: list[Event]) -> None:
         match event.type:
             case "turn.interrupted":
                 settled = event.seq
-            case "turn.finished" if event.data["outcome"] in ("done", "failed"):
+            case "turn.finished" if event.data["outcome"] in ("done", "failed", "waiting_expired"):
                 by_then = of_type(events[: event.seq], "model.responded")
                 newest = max((starts[answer.seq] for answer in by_then), default=0)
                 waiting = [each for each in of_type(events[: event.seq], "message.sent") if each.seq > settled]
@@ -89,6 +89,17 @@ def check_nothing_was_done_twice(events: list[Event]) -> None:
             assert {each["id"] for each in before.data["tool_calls"]} <= set(results)
 
 
+def check_what_was_held_ran_only_when_that_was_over(events: list[Event]) -> None:
+    """Nothing that a person was asked about began before it was decided; and each was asked about once."""
+    asked = Counter(event.data["step"] for event in of_type(events, "approval.requested", "wait.started"))
+    assert all(count == 1 for count in asked.values())
+    decided = {event.data["approval"]: event.seq for event in of_type(events, "approval.decided")}
+    started = {event.step: event.seq for event in reversed(of_type(events, "step.started"))}
+    for event in of_type(events, "approval.requested"):
+        if (step := event.data["step"]) in started:
+            assert decided[event.data["approval"]] < started[step]
+
+
 def check_steps_have_dense_places(events: list[Event]) -> None:
     by_turn: defaultdict[str, set[str]] = defaultdict(set)
     for event in of_type(events, "step.started"):
@@ -122,6 +133,7 @@ def test_every_turn_ends_nothing_is_done_twice_and_no_message_stays_unanswered(t
     check_every_turn_ended_once(events)
     check_no_message_fell_between(events)
     check_nothing_was_done_twice(events)
+    check_what_was_held_ran_only_when_that_was_over(events)
     check_steps_have_dense_places(events)
     check_the_model_is_told_results_right_behind_calls(events)
     for each in of_type(events, "turn.finished"):
@@ -145,7 +157,7 @@ def test_a_fork_anywhere_has_nothing_to_do_until_somebody_speaks(tape: list[int]
 def test_the_simulation_meets_what_it_is_for() -> None:
     """So that the properties above are not true of quiet turns only."""
     met: Counter[str] = Counter()
-    for seed in range(120):
+    for seed in range(700):
         simulation = Simulation(tape_of(seed, 150))
         simulation.run()
         events = simulation.log.events
@@ -156,5 +168,8 @@ def test_the_simulation_meets_what_it_is_for() -> None:
         turns = [event.turn for event in of_type(events, "message.sent")]
         met["joined"] += len(turns) - len(set(turns))
         met["failed"] += sum(event.data["outcome"] == "failed" for event in of_type(events, "turn.finished"))
+        met["parked"] += len(of_type(events, "turn.parked"))
+        met["expired"] += sum(event.data["outcome"] == "waiting_expired" for event in of_type(events, "turn.finished"))
+        met["decided"] += sum(event.data["decision"] != "expired" for event in of_type(events, "approval.decided"))
     assert min(met.values()) >= 10, met
-    assert len(met) == 6
+    assert len(met) == 9

@@ -54,7 +54,7 @@ async def send_message(request: Request, conversation: IdInPath, _: Annotated[No
     return await run_once(request, act)
 
 
-async def submit(loop: LoopClient | None, conversation: ConversationId, turn: TurnId) -> None:
+async def submit(loop: LoopClient | None, conversation: ConversationId, turn: TurnId | None = None) -> None:
     """Tell the loop of what is in the log. The message is durable: if nobody takes it now, the sweeper does later."""
     if loop is None:
         return

@@ -28,7 +28,9 @@ AND c.key IN (
 )
 """
 _OPEN_TURNS = """
-SELECT c.id, s.turn, s.updated_at FROM summaries s JOIN conversations c ON c.key = s.key
+SELECT c.id, s.turn, s.updated_at, s.state, NOT EXISTS (
+    SELECT FROM attempts a WHERE a.conversation = s.key AND a.end_seq IS NULL
+) FROM summaries s JOIN conversations c ON c.key = s.key
 WHERE s.turn IS NOT NULL AND c.id > $1 ORDER BY c.id LIMIT $2
 """
 _INSERT = """

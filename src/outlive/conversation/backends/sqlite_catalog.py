@@ -42,7 +42,9 @@ AND c.key IN (
 )
 """
 _OPEN_TURNS = f"""
-SELECT c.id, s.turn, newest.at FROM summaries s JOIN conversations c ON c.key = s.key {NEWEST}
+SELECT c.id, s.turn, newest.at, s.state, NOT EXISTS (
+    SELECT 1 FROM attempts a WHERE a.start BETWEEN s.key << 32 AND s.key << 32 | 4294967295 AND a.end_seq IS NULL
+) FROM summaries s JOIN conversations c ON c.key = s.key {NEWEST}
 WHERE s.turn IS NOT NULL AND c.id > :after ORDER BY c.id LIMIT :limit
 """  # noqa: S608
 _INSERT = """
@@ -145,7 +147,8 @@ class SqliteCatalog:
         values = {"after": after or "", "limit": max(0, limit)}
 
         def select(connection: sqlite3.Connection) -> list[OpenTurn]:
-            return [OpenTurn._make(row) for row in connection.execute(_OPEN_TURNS, values)]
+            rows = connection.execute(_OPEN_TURNS, values)
+            return [OpenTurn._make((*row[:-1], bool(row[-1]))) for row in rows]
 
         return await self._database.read(select)
 

@@ -14,20 +14,23 @@ from typing import Any, NamedTuple
 import anyio
 from temporalio import activity
 
-from outlive.base import CrashPoint, EffectId, FencedError, OutliveError, StepId, TurnId, derive, reach
+from outlive.base import CrashPoint, FencedError, OutliveError, reach
 from outlive.conversation.events import ToolCall, ToolFinished, ToolRequested
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
+from outlive.loop.activities.holding import due_call, find_call, settle
 from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
 from outlive.loop.failures import to_failure
+from outlive.loop.holds import Settled, effect_of
 from outlive.loop.plan import Plan
 from outlive.loop.replays import Replays
-from outlive.loop.state import Call, LastAnswer, OpenTurn
+from outlive.loop.state import Call, OpenTurn
 from outlive.loop.tasks import RUN_TOOL, ToolTask
 from outlive.loop.tools import OtherTools, Tool, ToolContext, ToolParts, ToolResult
 from outlive.loop.tools.registry import BUILT_IN, interrupt_tool, run_tool
 from outlive.loop.tools.stopping import UNKNOWN
+from outlive.loop.tools.waiting import commented, refused
 from outlive.loop.views import View
 
 ATTEMPTS = 10  # while what the tool needs is away; then nobody knows what came of it
@@ -67,10 +70,10 @@ class ToolActivities:
 
         async def take() -> Plan:
             view = await self._scribe.look(
-                task.conversation, lambda turn: _due(turn, task.turn, task.tool.step) is not None
+                task.conversation, lambda turn: due_call(turn, task.turn, task.tool.step) is not None
             )
             turn = view.state.turn
-            due = _due(turn, task.turn, task.tool.step)
+            due = due_call(turn, task.turn, task.tool.step)
             if turn is None or due is None:
                 return self._scribe.views.decide(view)
             return await self._attempt(view, turn, due, progress, begun)
@@ -85,8 +88,8 @@ class ToolActivities:
         assert turn.bound is not None
         assert turn.answer is not None
         attempt = turn.attempts.get(due.step, 0) + 1
-        call = _find_call(view, turn.answer, due)
-        effect = EffectId(derive("eff", due.step))
+        call = find_call(view, turn.answer, due)
+        effect = effect_of(due.step)
         try:
             replayed = await self._replays.answer(view.events, turn.id, turn.answer, due)
             if replayed is not None and replayed.parted is not None:
@@ -94,6 +97,11 @@ class ToolActivities:
                 if replayed.finish is not None and not view.state.waiting:
                     return Plan(conversation=view.conversation, turn=turn.id, seq=view.seq, finish=replayed.finish)
             persona = await self._agents.persona(turn.bound)
+            settled = None  # of a call whose result is in a recording there is nothing to wait for
+            if replayed is None or replayed.result is None:
+                settled = await settle(self._scribe, view, turn.id, due.step, persona)
+                if settled is None:
+                    return self._scribe.views.decide(view)
             requested = ToolRequested(call=call.id, name=call.name, arguments=call.arguments, effect=effect)
             writer = await self._scribe.start(view, turn, due.step, "tool", call.name, requested)
             reach(CrashPoint.TOOL_AFTER_REQUEST)
@@ -108,12 +116,13 @@ class ToolActivities:
                 say=said.say,
                 environment=persona.environment,
                 is_again=due.is_requested,
+                settled=settled,
             )
             at = _At(view, writer, attempt, call, context, said, await self._find_other(persona, call.name))
             begun.append(at)
             result = replayed.result if replayed is not None else None
             if result is None:
-                result = await self._run(at, persona.tools, was_begun=due.is_requested)
+                result = await self._run_if_approved(at, persona, was_begun=due.is_requested)
                 result = replayed.told(result) if replayed is not None else result
             begun.clear()
             reach(CrashPoint.TOOL_BEFORE_SEAL)
@@ -121,9 +130,18 @@ class ToolActivities:
             reach(CrashPoint.TOOL_AFTER_SEAL)
         except OutliveError as error:
             await self._scribe.views.refresh(view)
-            if _due(view.state.turn, turn.id, due.step) is not None:
+            if due_call(view.state.turn, turn.id, due.step) is not None:
                 await self._say_retry(view, turn, due, attempt, error)
         return self._scribe.views.decide(view)
+
+    async def _run_if_approved(self, at: _At, persona: Persona, *, was_begun: bool) -> ToolResult:
+        """What came of it; of a tool that a person has to approve of, only if one did."""
+        settled = at.context.settled or Settled()
+        if at.call.name not in persona.approve:
+            return await self._run(at, persona.tools, was_begun=was_begun)
+        if (refusal := refused(settled)) is not None:
+            return refusal
+        return commented(await self._run(at, persona.tools, was_begun=was_begun), settled)
 
     async def _run(self, at: _At, allowed: Sequence[str], *, was_begun: bool) -> ToolResult:
         tool = BUILT_IN.get(at.call.name) or at.other
@@ -191,16 +209,3 @@ class _Said:
 
     def text(self) -> str:
         return "".join(self._kept)[-_KEPT_CHARACTERS:]
-
-
-def _due(turn: OpenTurn | None, of: TurnId, step: StepId) -> Call | None:
-    """The call, if it still has to be run: not if it is sealed, or of a turn that is over."""
-    if turn is None or turn.id != of or turn.is_interrupted or turn.bound is None or turn.answer is None:
-        return None
-    return next((call for call in turn.answer.calls if call.step == step and call.outcome is None), None)
-
-
-def _find_call(view: View, answer: LastAnswer, due: Call) -> ToolCall:
-    """As the model wrote it. Events are dense from 1, so an answer is found by its seq; ids may be there twice."""
-    calls = view.events[answer.seq - 1].data["tool_calls"]
-    return ToolCall.model_validate(calls[due.n - answer.n - 1])

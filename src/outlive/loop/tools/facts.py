@@ -15,6 +15,8 @@ RUNS: Mapping[str, Runs] = MappingProxyType(
         "list_files": "parallel",
         "search": "parallel",
         "publish": "in_turn",
+        "wait": "in_turn",
+        "ask_human": "in_turn",
     }
 )
 """Parallel ones change nothing, so their order does not matter. A tool that is not here runs in turn."""

@@ -10,6 +10,7 @@ Rule 3: what this process remembers of a machine it could find again; it only sa
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import anyio
 
@@ -20,6 +21,7 @@ from outlive.base import (
     MachineId,
     OperationId,
     PrincipalId,
+    TurnId,
     UnavailableError,
     derive,
     to_text,
@@ -45,6 +47,13 @@ MACHINES_LIMIT = 20  # that were lost or deleted one after the other
 _BUILD_LOOK_S = 5.0
 _REMEMBERED = 1_024
 _PAGE = 500
+
+
+class _Place(NamedTuple):
+    """Whose log it is that something is said in."""
+
+    conversation: ConversationId
+    turn: TurnId
 
 
 @dataclass(slots=True)
@@ -101,6 +110,22 @@ class ConversationMachines:
         attached = (await self._conversations.get(context.conversation)).machine
         if attached is not None:
             await self._notice(context, MachineId(attached))
+
+    async def rest(self, conversation: ConversationId, turn: TurnId) -> None:
+        """Let its machine sleep, and say so in the log: the turn waits, and nothing of it needs one. Not one that a
+        person has stopped, or types into: when they are done, its node lets it sleep."""
+        found = await self.find(conversation)
+        if found is None:
+            return
+        record = await self._records.machines.get(found.id)
+        is_up = record.state == "running" and record.desired == "running"
+        if is_up and not await self._is_typed_into(found.id):
+            await self._keeper.do(found.id, "hibernate")
+        await self._notice(_Place(conversation, turn), found.id)
+
+    async def _is_typed_into(self, machine: MachineId) -> bool:
+        terminals = await self._records.terminals.list(machine, include_ended=False)
+        return any(each.lease is not None and each.lease.kind == "person" for each in terminals)
 
     async def save(self, conversation: ConversationId) -> None:
         """A checkpoint of its machine, if that is up and something was begun in it since the last one."""
@@ -164,7 +189,7 @@ class ConversationMachines:
         """Said once; the seq that it has."""
         return await self._say(context, attached_key(machine), machine, MachineAttached(machine=machine))
 
-    async def _notice(self, context: ToolContext, machine: MachineId) -> _Seen:
+    async def _notice(self, context: ToolContext | _Place, machine: MachineId) -> _Seen:
         seen = self._remember(machine)
         while page := await self._records.machines.events(machine, after=seen.events, limit=_PAGE):
             for n, event in page:
@@ -179,7 +204,7 @@ class ConversationMachines:
                 seen.events = max(seen.events, n)
         return seen
 
-    async def _say(self, context: ToolContext, key: str, machine: MachineId, *news: EventData) -> int:
+    async def _say(self, context: ToolContext | _Place, key: str, machine: MachineId, *news: EventData) -> int:
         at = to_text(self._clock.now())
         appended = await self._conversations.append(
             Append(

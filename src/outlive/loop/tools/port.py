@@ -18,6 +18,7 @@ from outlive.conversation.artifacts import Artifacts
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import ToolCall
 from outlive.loop.fitting import RESULT_BYTES
+from outlive.loop.holds import Settled
 from outlive.loop.tools.facts import Runs
 from outlive.machine.terminal.status import Operator
 
@@ -65,6 +66,7 @@ class ToolContext:
     say: Say
     environment: str | None = None  # of the agent, for a conversation that names none
     is_again: bool = False  # an attempt before this one may have begun it
+    settled: Settled | None = None  # how that ended which the step had to wait for
 
     async def machine(self) -> "ToolMachine":
         """The conversation's machine, up. It is made when the first tool asks for it."""

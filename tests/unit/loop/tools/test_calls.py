@@ -50,6 +50,8 @@ def test_the_tools_are_those_of_the_interface() -> None:
         "list_files": "path (string, optional), glob (string, optional)",
         "search": "pattern (string), path (string, optional)",
         "publish": "path (string), title (string, optional)",
+        "wait": "seconds (number, optional), until (string, optional)",
+        "ask_human": "question (string), proposal (string, optional)",
     }
     assert {tool.name: tool.runs for tool in BUILT_IN.values()} == RUNS
     assert all(tool.is_idempotent for tool in BUILT_IN.values())
