@@ -193,6 +193,15 @@ def test_a_stack_that_stays_away_ends_the_command_which_can_be_run_again(
     assert outlive("batch", "run", str(file)).returncode == 0
 
 
+def test_what_waits_for_the_time_holds_up_nobody_and_is_waited_for_at_the_end(outlive: Run, tmp_path: Path) -> None:
+    slow = '[[tool wait {"seconds": 12}]] [[say Late.]]'
+    file = write(tmp_path / "prompts.jsonl", {"slow": slow, "quick": "[[say Soon.]]"})
+    assert outlive("batch", "run", str(file), "--model", MODEL, "--parallel", "1").returncode == 0
+    results = lines(tmp_path / "prompts.jsonl.batch" / "results.jsonl")
+    assert {line["item"]: line["answer"] for line in results} == {"slow": "Late.", "quick": "Soon."}
+    assert lines(tmp_path / "prompts.jsonl.batch" / "waiting.jsonl") == []
+
+
 # ── what waits for a person ──
 
 

@@ -6,15 +6,16 @@ Why an item is never asked for twice, whenever and however often a run begins ag
   2. Its conversation says whose it is (`metadata`). A run that goes on looks first which of them are there, and a
      message is sent only into one that has none. So it holds for ever, and the record on the disk is a convenience.
 
-Rule: what may heal (a stack that is away) is waited for, with a bound, and said. What waits for a person is set aside,
-      looked at once more at the end, and never holds up the others.
+Rule: what may heal (a stack that is away) is waited for, with a bound, and said. A turn that waits, for a person or for
+      the time, is set aside and never holds up the others. At the end those that wait for the time are waited for, and
+      those that wait for a person are looked at once more, and reported.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import anyio
 
@@ -86,12 +87,10 @@ class BatchRun:
         if tasks:
             await self._patiently(self._find, None)
             try:
-                async with self._flushing(), anyio.create_task_group() as group:
-                    queue = iter(tasks)
-                    for _ in range(self._options.parallel):
-                        group.start_soon(self._work, queue)
-                for task, _ in [*self._waiting.values()]:
-                    await self._do(task, may_wait=False)
+                async with self._flushing():
+                    await self._do_all(tasks, "aside")
+                    await self._do_all([task for task, _ in self._waiting.values()], "person")
+                    await self._do_all([task for task, _ in self._waiting.values()], "look")
             finally:
                 self._record.put_aside(line for _, line in self._waiting.values())
                 self._record.flush()
@@ -102,16 +101,21 @@ class BatchRun:
 
     # ── one after the other ──
 
-    async def _work(self, queue: Iterator[Task]) -> None:
-        for task in queue:
-            await self._do(task, may_wait=True)
+    async def _do_all(self, tasks: Sequence[Task], leave: "Leave") -> None:
+        queue = iter(tasks)
+        async with anyio.create_task_group() as group:
+            for _ in range(self._options.parallel):
+                group.start_soon(self._work, queue, leave)
 
-    async def _do(self, task: Task, *, may_wait: bool) -> None:
-        """`may_wait`: for a turn that goes on. Else it is looked at as it stands."""
+    async def _work(self, queue: Iterator[Task], leave: "Leave") -> None:
+        for task in queue:
+            await self._do(task, leave)
+
+    async def _do(self, task: Task, leave: "Leave") -> None:
         found: list[Collected] = []
 
         async def ask() -> None:
-            found.append(await self._ask(task, may_wait))
+            found.append(await self._ask(task, leave))
 
         try:
             await self._patiently(ask, task.name)
@@ -138,10 +142,10 @@ class BatchRun:
 
     # ── one item ──
 
-    async def _ask(self, task: Task, may_wait: bool) -> Collected:
+    async def _ask(self, task: Task, leave: "Leave") -> Collected:
         conversation = await self._conversation(task)
         collected = Collected(conversation.id)
-        if not may_wait:
+        if leave == "look":
             async for event in conversation.events():
                 collected.take(event)
             return collected
@@ -156,9 +160,10 @@ class BatchRun:
                     for event in events:
                         collected.take(event)
                 if is_silent or collected.question is not None:
-                    if (await conversation.refresh()).state == "waiting":
-                        break
+                    is_waiting = (await conversation.refresh()).state == "waiting"
                     self._heard(task.name)
+                    if is_waiting and (leave == "aside" or collected.question is not None):
+                        break
         finally:
             with anyio.CancelScope(shield=True):
                 await following.aclose()
@@ -243,6 +248,10 @@ class BatchRun:
                 group.cancel_scope.cancel()
         finally:
             self._record.flush()
+
+
+Leave = Literal["aside", "person", "look"]
+"""A turn that is not over is left as soon as it waits; only when it waits for a person; at once."""
 
 
 class Act(Protocol):
