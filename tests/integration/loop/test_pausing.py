@@ -50,6 +50,8 @@ async def test_a_resume_whose_word_was_lost_is_heard(stage: Stage) -> None:
     await eventually(lambda: stage.has(conversation, "step.started"), WITHIN_S)
     await steering.pause(new_operation_id(), conversation, actor=PERSON, reason=None)
     await parked(stage, conversation)
+    await stage.send(conversation, "well?")  # what was submitted has been looked at: from here on it waits for a word
+    await parked(stage, conversation)
     await steering.resume(new_operation_id(), conversation, actor=PERSON)
     sweeper = TurnSweeper(stage.parts.catalog, stage.loop, stage.parts.clock, settle_s=0.0)
     assert await sweeper.sweep() == 0
