@@ -133,6 +133,10 @@ class Conversation(ConversationShown):
         """A replay beside what it is a replay of; with `other` the newest turns of the two conversations."""
         return self._loop.run(self._twin.comparison, other)
 
+    def subagents(self) -> list[dict[str, Any]]:
+        """Those that it began, in their order: `{"conversation", "turn", "state", "outcome", ...}`."""
+        return self._loop.run(self._twin.subagents)
+
     def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         self._loop.run(self._twin.archive)
