@@ -18,6 +18,7 @@ from outlive.base import Kind, is_id
 from outlive.conversation.blobs import is_blob_name
 from outlive.conversation.events import SEQ_MAX
 from outlive.conversation.log import Conversation, ConversationState
+from outlive.loop.subagents import link_of
 
 METADATA_LIMIT = 32 * 1024  # bytes, as JSON
 ATTACHMENTS_LIMIT = 32
@@ -148,6 +149,11 @@ class NoQuery(_Asked):
     pass
 
 
+class PageQuery(_Asked):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Annotated[str | None, Field(max_length=100)] = None
+
+
 class ListQuery(_Asked):
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str | None, Field(max_length=100)] = None
@@ -178,6 +184,17 @@ class ParentShown(BaseModel):
     at: int
 
 
+class SubagentOfShown(BaseModel):
+    """The step whose subagent a conversation is."""
+
+    conversation: str
+    turn: str
+    step: str
+    detached: bool
+    machine: Literal["same", "fork", "new"]
+    depth: int
+
+
 class ConversationShown(BaseModel):
     id: str
     agent: str | None
@@ -186,6 +203,7 @@ class ConversationShown(BaseModel):
     model: str | None
     metadata: dict[str, Any]
     parent: ParentShown | None
+    subagent_of: SubagentOfShown | None
     state: ConversationState
     turn: str | None
     machine: str | None
@@ -265,4 +283,6 @@ def conversation_json(conversation: Conversation) -> dict[str, Any]:
     shown = conversation._asdict()
     parent = conversation.parent
     shown["parent"] = {"conversation": parent[0], "at": parent[1]} if parent else None
+    link = link_of(conversation.id, conversation.metadata)
+    shown["subagent_of"] = None if link is None else link.model_dump(include=set(SubagentOfShown.model_fields))
     return shown

@@ -60,6 +60,9 @@ class CrashPoint(StrEnum):
     APPROVAL_AFTER_DECISION = "approval.after_decision"  # decided in the log, the loop was not told
     TURN_AFTER_STEERING = "turn.after_steering"  # paused or resumed in the log, the loop was not told
     WEBHOOK_AFTER_POST = "webhook.after_post"  # the receiver has it, Temporal does not know
+    SUBAGENT_AFTER_CHILD = "subagent.after_child"  # made, its turn is open; its parent's log does not say so
+    SUBAGENT_AFTER_START = "subagent.after_start"  # both logs say so, the loop was not told
+    SUBAGENT_BEFORE_TELL = "subagent.before_tell"  # its turn is over, its parent's log does not say so
     TURN_BEFORE_END = "turn.before_end"
     TURN_AFTER_END = "turn.after_end"  # over in the log, the workflow does not know
     FORK_AFTER_CONVERSATION = "fork.after_conversation"  # the fork is in the catalog, it has no machine

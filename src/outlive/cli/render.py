@@ -119,6 +119,7 @@ def facts_lines(facts: ConversationFacts) -> list[str]:
         ("agent", facts.agent),
         ("machine", facts.machine),
         ("forked from", f"{parent.get('conversation')} at {parent.get('at')}" if parent else None),
+        ("subagent of", of.get("conversation") if (of := facts.subagent_of) else None),
         ("events", facts.head),
         ("created", f"{when(facts.created_at)} by {facts.created_by}"),
         ("changed", when(facts.updated_at)),
@@ -138,7 +139,7 @@ HEADINGS = Row("ID", "STATE", "EVENTS", "CHANGED", "TITLE")
 
 
 def row_of(facts: ConversationFacts) -> Row:
-    title = clean_line(facts.title or "")
+    title = ("↳ " if facts.subagent_of else "") + clean_line(facts.title or "")
     title = title if len(title) <= _TITLE_WIDTH else title[: _TITLE_WIDTH - 1] + "…"
     return Row(clean_line(facts.id), clean_line(facts.state), str(facts.head), when(facts.updated_at), title)
 

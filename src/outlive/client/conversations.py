@@ -190,6 +190,18 @@ class AsyncConversation(ConversationShown):
         )
         return AsyncRace(self._transport, race_of(answer))
 
+    async def subagents(self) -> list[dict[str, Any]]:
+        """Those that it began, in their order: `{"conversation", "turn", "state", "outcome", ...}`."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            params = {"limit": PAGE} | ({"cursor": cursor} if cursor is not None else {})
+            answer = await self._transport.call("GET", f"/conversations/{self.id}/subagents", params=params)
+            found += [dict(item) for item in items_of(answer)]
+            cursor = answer.get("next")
+            if cursor is None:
+                return found
+
     async def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         await self._transport.call("DELETE", f"/conversations/{self.id}")

@@ -46,6 +46,11 @@ class ConversationShown:
         return self.facts.parent
 
     @property
+    def subagent_of(self) -> Mapping[str, Any] | None:
+        """`{"conversation", "turn", "step", ...}` of whoever began it, if it is a subagent."""
+        return self.facts.subagent_of
+
+    @property
     def state(self) -> str:
         """idle, running, waiting or failed."""
         return self.facts.state

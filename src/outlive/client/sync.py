@@ -149,6 +149,10 @@ class Conversation(ConversationShown):
         this conversation on a copy of its machine. They are at work when this returns."""
         return Race(self._loop, self._loop.run(self._twin.race, prompt, contestants))
 
+    def subagents(self) -> list[dict[str, Any]]:
+        """Those that it began, in their order: `{"conversation", "turn", "state", "outcome", ...}`."""
+        return self._loop.run(self._twin.subagents)
+
     def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         self._loop.run(self._twin.archive)

@@ -71,6 +71,7 @@ class ConversationFacts:
     created_at: str | None
     updated_at: str | None
     archived_at: str | None
+    subagent_of: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -130,6 +131,7 @@ def facts_of(raw: Mapping[str, Any]) -> ConversationFacts:
             created_at=raw.get("created_at"),
             updated_at=raw.get("updated_at"),
             archived_at=raw.get("archived_at"),
+            subagent_of=raw.get("subagent_of"),
         )
     except KeyError:
         raise garbled() from None

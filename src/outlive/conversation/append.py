@@ -17,7 +17,8 @@ A turn is ended once, while it is the open one; its end abandons what is still o
 the end of a turn in the same batch. An append that expects a head is refused when the log has moved on; a repeat of one
 that was appended is still a repeat.
 
-What a turn newly does (a step, a question to a person) belongs to the open turn, or to none while none is open:
+What a turn newly does (a step, a question to a person, a subagent) belongs to the open turn, or to none while none is
+open:
 
     turn given  | none is open       | it is the open one | another is open
     ------------+--------------------+--------------------+----------------
@@ -53,7 +54,8 @@ from outlive.conversation.events import (
 )
 from outlive.conversation.log import BATCH_LIMIT, Append, Appended, ConversationState, Writer
 
-_NEW_WORK = frozenset({"step.started", "approval.requested", "replay.parted"})  # only the open turn does that
+# Only the open turn does that.
+_NEW_WORK = frozenset({"step.started", "approval.requested", "replay.parted", "subagent.started"})
 
 _COUNT_MAX = 2**31 - 1  # of attempts and batches: what every database can hold
 

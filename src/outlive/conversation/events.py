@@ -215,8 +215,15 @@ class MachineLost(EventData):
 
 
 class SubagentStarted(EventData):
+    """A conversation of its own was begun by `step`, which waits for it unless it is `detached`. `machine`: the same
+    as that of this conversation, a copy of it, or a new one."""
+
     type = "subagent.started"
+    v = 2
     conversation: str
+    step: str | None = None
+    detached: bool = False
+    machine: Literal["same", "fork", "new"] = "same"
 
 
 class SubagentFinished(EventData):

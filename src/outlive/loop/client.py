@@ -13,10 +13,18 @@ class LoopClient(Protocol):
         ...
 
     async def interrupt(
-        self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None, seen: int | None = None
+        self,
+        conversation: ConversationId,
+        turn: TurnId,
+        *,
+        by: str,
+        reason: str | None,
+        seen: int | None = None,
+        is_awaited: bool = True,
     ) -> None:
-        """Stop the turn. Returns when it has ended in the log; one that is over already changes nothing. `seen`: the
-        head of the log when it was asked for; a message after that is not stopped, and opens a turn of its own."""
+        """Stop the turn. Returns when it has ended in the log, or (not `is_awaited`) when it was told to; one that is
+        over already changes nothing. `seen`: the head of the log when it was asked for; a message after that is not
+        stopped, and opens a turn of its own."""
         ...
 
     async def is_running(self, conversation: ConversationId) -> bool:

@@ -19,8 +19,9 @@
 
 Tools: calls run in the order of the answer. Those that are independent (`parallel`) and stand next to each other run at
 the same time; one that is `in_turn` runs alone. A tool nobody knows runs alone too: its step says that there is none.
-A call that waits for a person or for the time holds up what comes after it, unless both are independent. One whose time
-is over is run: its step says how it ended.
+A call that waits for a person, for the time or for a subagent holds up what comes after it, unless both are
+independent. One whose time is over is run: its step says how it ended. A turn that waits for subagents alone is not
+parked: it does go on, in them.
 """
 
 from collections.abc import Mapping
@@ -118,9 +119,8 @@ def _next_calls(
     if not is_spoken_to and any(call.hold is not None and call.hold.decision == "expired" for call in missing):
         return Finish(outcome="waiting_expired", reason=_EXPIRED)
     group = list(takewhile(lambda call: runs.get(call.name) == "parallel", missing)) or missing[:1]
-    holds = [call.hold for call in group]
-    is_free = [hold is None or hold.is_over(now, is_spoken_to=is_spoken_to) for hold in holds]
-    if any(is_free):
-        free = [call for call, is_so in zip(group, is_free, strict=True) if is_so]
+    free = [call for call in group if call.is_free(now, is_spoken_to=is_spoken_to)]
+    if free:
         return tuple(ToolStep(step=call.step, call=call.id, name=call.name) for call in free[:at_once])
-    return Wait(until=min(hold.until for hold in holds if hold is not None), is_parked=turn.is_parked)
+    waits = [call.hold.until for call in group if call.hold is not None and call.child is None]
+    return Wait(until=min(waits, default=None), is_parked=turn.is_parked or not waits)

@@ -11,6 +11,8 @@ Rule 4: the place of a step in its turn follows from the sealed answers alone, s
         crashes never move it: an answer at n has its calls at n + 1, n + 2, ..., and the next answer comes after them.
 Rule 5: a call is held by what was asked or said about its step (`approval.requested`, `wait.started`). The turn is
         parked from `turn.parked` on, until something comes that it has to look at.
+Rule 6: a call that began a subagent (`subagent.started`) waits for it, unless it is detached, until the log says that
+        it ended (`subagent.finished`); that may stand before, and concerns detached ones of turns long over too.
 """
 
 from collections.abc import Iterable
@@ -20,7 +22,7 @@ from typing import Any
 from outlive.base import ConversationId, StepId, TurnId, derive
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
-from outlive.loop.state import Binding, Call, Hold, LastAnswer, OpenTurn, TurnState, Waiting
+from outlive.loop.state import Binding, Call, Child, Hold, LastAnswer, OpenTurn, TurnState, Waiting
 
 # As in `append`, which says by the same events that a conversation waits no more.
 _STIRS = frozenset(
@@ -78,6 +80,8 @@ class TurnFold:
         self._state = TurnState(conversation)
         self._turn: _Turn | None = None
         self._waiting: list[Waiting] = []
+        self._children: dict[str, Child] = {}  # that have not ended
+        self._outcomes: dict[str, str] = {}  # of those that have
 
     @property
     def seq(self) -> int:
@@ -86,7 +90,8 @@ class TurnFold:
 
     def state(self) -> TurnState:
         turn = self._turn.state() if self._turn else None
-        return replace(self._state, turn=turn, waiting=tuple(self._waiting))
+        children = tuple(self._children.values())
+        return replace(self._state, turn=turn, waiting=tuple(self._waiting), children=children)
 
     def take(self, event: Event) -> None:
         if event.seq <= self._state.seq:
@@ -101,6 +106,10 @@ class TurnFold:
                 self._begin(upcast(event))
             case "machine.attached":
                 self._state = replace(self._state, machine=upcast(event).data["machine"])
+            case "subagent.started":
+                self._beget(upcast(event))
+            case "subagent.finished":
+                self._part(upcast(event))
             case _:
                 if self._turn is not None and event.turn == self._turn.id:
                     self._go_on(self._turn, upcast(event))
@@ -115,6 +124,7 @@ class TurnFold:
             machine=None,
         )
         self._turn, self._waiting = None, []
+        self._children, self._outcomes = {}, {}  # a fork's parent has them
 
     def _hear(self, event: Event) -> None:
         data = event.data
@@ -133,6 +143,25 @@ class TurnFold:
         if self._turn is None or self._turn.id != event.turn:
             self._turn = _Turn(event.turn)
         self._turn.bound = Binding(data["agent"], data["version"], data["model"])
+
+    def _beget(self, event: Event) -> None:
+        data = event.data
+        name = ConversationId(data["conversation"])
+        child = Child(name, event.turn, data["detached"], data["machine"], self._outcomes.get(name))
+        if child.outcome is None:
+            self._children[name] = child
+        turn = self._turn
+        if turn is not None and event.turn == turn.id and not child.detached:
+            turn.calls = [replace(call, child=child) if call.step == data["step"] else call for call in turn.calls]
+
+    def _part(self, event: Event) -> None:
+        data = event.data
+        name, outcome = data["conversation"], data["outcome"]
+        self._outcomes[name] = outcome
+        self._children.pop(name, None)
+        for place, call in enumerate(self._turn.calls if self._turn is not None else ()):
+            if self._turn is not None and call.child is not None and call.child.conversation == name:
+                self._turn.calls[place] = replace(call, child=replace(call.child, outcome=outcome))
 
     def _go_on(self, turn: _Turn, event: Event) -> None:
         """An event of the open turn."""

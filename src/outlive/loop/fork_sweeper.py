@@ -64,6 +64,8 @@ class ForkSweeper:
         assert machine.conversation is not None
         try:
             fork = await self._conversations.get(machine.conversation)
+            if await self._forks.end_with_child(fork):
+                return 0
             if fork.machine is not None or fork.parent is None or await self._forks.origin_of(machine) is None:
                 return 0
             if fork.archived_at is not None or is_gone(machine):

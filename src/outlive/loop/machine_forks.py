@@ -39,6 +39,7 @@ from outlive.conversation.events import (
 )
 from outlive.conversation.log import Append, Conversation
 from outlive.loop.fork_facts import Told, nearest, rolled_back_before
+from outlive.loop.subagents.link import link_of
 from outlive.loop.tools.checkout import checkout_id
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import MachineFilter, Records
@@ -105,12 +106,28 @@ class MachineForks:
             with suppress(NotFoundError):  # somebody else does the same
                 await self._keeper.do(machine.id, "delete")
 
+    async def end_with_child(self, child: Conversation) -> bool:
+        """Whether it is a subagent's conversation whose work is done: then the copy that it had is deleted; a machine
+        that it keeps sleeps. What was done on its parent's machine is saved with that."""
+        link = link_of(child.id, child.metadata)
+        if link is None or child.machine is None or child.turn is not None or link.machine == "same":
+            return False
+        machine = await self._records.machines.get(MachineId(child.machine))
+        if link.machine == "fork" and not link.detached and machine.id == machine_of(child.id):
+            if not is_gone(machine):
+                await self._keeper.do(machine.id, "delete")
+        elif machine.state == "running" and machine.desired == "running":
+            await self._keeper.do(machine.id, "hibernate")
+        return True
+
     async def news_of(self, fork: Conversation, machine: Machine) -> tuple[EventData, ...]:
         """What the log of a fork is told of its machine; nothing more than that for one that is no copy."""
         attached = MachineAttached(machine=machine.id)
         origin = await self.origin_of(machine)
-        if origin is None or fork.parent is None:
+        if origin is None:
             return (attached,)
+        if fork.parent is None:  # a subagent's: it has no past that the copy could differ from
+            return (attached, MachineForked(machine=machine.id, origin=origin.machine, checkpoint=origin.id))
         parent, at = fork.parent
         told = await self._told(parent, at)
         ahead = await self._later(origin.machine, at, origin.effects_mark)

@@ -40,6 +40,17 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Child:
+    """A subagent of this conversation. `outcome` is there once its turn has ended, and this log says so."""
+
+    conversation: ConversationId
+    turn: TurnId | None  # of this conversation, that began it
+    detached: bool
+    machine: str
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A tool call of the newest answer. `outcome` is there once its step is sealed."""
 
@@ -50,6 +61,12 @@ class Call:
     is_requested: bool = False
     outcome: str | None = None
     hold: Hold | None = None
+    child: Child | None = None  # the subagent that it waits for, or waited for
+
+    def is_free(self, now: str, *, is_spoken_to: bool) -> bool:
+        """Whether it waits for nothing, or for nothing any more."""
+        is_held = self.hold is not None and not self.hold.is_over(now, is_spoken_to=is_spoken_to)
+        return not is_held and (self.child is None or self.child.outcome is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +116,4 @@ class TurnState:
     machine: str | None = None
     turn: OpenTurn | None = None
     waiting: tuple[Waiting, ...] = ()
+    children: tuple[Child, ...] = ()  # subagents that have not ended, of whichever turn

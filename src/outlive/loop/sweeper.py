@@ -1,18 +1,19 @@
 """Finds turns that are open in the log and run nowhere, and begins them again: an API that died between a message and
 the word to the loop, Temporal away at that moment, or its database lost. And those that wait and were not told of what
-came: the log says that they go on, and nothing of them does. Runs in every worker: looking, and telling, twice is
-harmless.
+came: the log says that they go on, and nothing of them does; subagents, and those who wait for them, among them. Runs
+in every worker: looking, and telling, twice is harmless.
 
 A turn that waits, as the log has it, needs nobody: whether it is still there is asked seldom, so that a thousand of
 them cost nothing.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import anyio
 
-from outlive.base import Clock, OutliveError, to_text
+from outlive.base import Clock, ConversationId, OutliveError, to_text
 from outlive.conversation.log import Catalog, OpenTurn
 from outlive.loop.client import LoopClient
 
@@ -28,13 +29,21 @@ _log = logging.getLogger(__name__)
 
 class TurnSweeper:
     def __init__(
-        self, catalog: Catalog, loop: LoopClient, clock: Clock, *, every_s: float = EVERY_S, settle_s: float = SETTLE_S
+        self,
+        catalog: Catalog,
+        loop: LoopClient,
+        clock: Clock,
+        *,
+        every_s: float = EVERY_S,
+        settle_s: float = SETTLE_S,
+        look_after: Callable[[ConversationId], Awaitable[None]] | None = None,
     ) -> None:
         self._catalog = catalog
         self._loop = loop
         self._clock = clock
         self._every_s = every_s
         self._settle = timedelta(seconds=settle_s)
+        self._look_after = look_after
         self._sweeps = 0
 
     async def run(self) -> None:
@@ -67,6 +76,8 @@ class TurnSweeper:
                     if await self._loop.is_running(turn.conversation):
                         if turn.state == "running" and turn.is_idle:
                             await self._loop.submit(turn.conversation)
+                        if turn.state == "running" and self._look_after is not None and self._is_settled(turn):
+                            await self._look_after(turn.conversation)
                     elif self._is_settled(turn):
                         await self._loop.restart(turn.conversation, _REASON)
                         restarted.append(turn)

@@ -30,6 +30,7 @@ from outlive.loop.models.client import Patience
 from outlive.loop.models.demo import DemoModel
 from outlive.loop.models.registry import ModelRegistry
 from outlive.loop.saver import Saver
+from outlive.loop.subagents.family import Subagents
 from outlive.loop.sweeper import TurnSweeper
 from outlive.loop.tools import ToolParts
 from outlive.loop.tools.own.shelf import KnownRuns
@@ -70,14 +71,17 @@ async def open_loop_parts(
     demo = partial(DemoModel, given.demo_pace_s)
     patience = Patience(first_byte_s=max(Patience().first_byte_s, given.stall_s), silence_s=given.stall_s)
     models = ModelRegistry({"demo": demo}, patience=patience)
-    tools = replace(tools, result_bytes=given.result_bytes)
-    own = await make_own_tools(settings, parts.offers, client, runs)
-    others = Shelf(tools, own, await make_mcp_tools(settings, parts.clock), runs)
-    saver = Saver(tools)
-    scribe = Scribe(parts.conversations, views, saver.note_end)
 
     async def connected() -> Client:
         return client
+
+    to_turns = make_loop_client(connected, parts.conversations.blobs)
+    subagents = Subagents(parts.conversations, views, to_turns, given.result_bytes)
+    tools = replace(tools, result_bytes=given.result_bytes, subagents=subagents)
+    own = await make_own_tools(settings, parts.offers, client, runs)
+    others = Shelf(tools, own, await make_mcp_tools(settings, parts.clock), runs)
+    saver = Saver(tools)
+    scribe = Scribe(parts.conversations, views, saver.note_end, subagents)
 
     async def warm_up() -> None:
         try:
@@ -97,9 +101,10 @@ async def open_loop_parts(
             warm_up=warm_up,
             sweeper=TurnSweeper(
                 parts.catalog,
-                make_loop_client(connected, parts.conversations.blobs),
+                to_turns,
                 parts.clock,
                 every_s=given.sweep_s,
+                look_after=subagents.look_after,
             ),
             saver=saver,
         )

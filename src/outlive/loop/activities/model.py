@@ -90,18 +90,24 @@ class ModelActivities:
 
         async def take() -> Plan:
             view = await self._scribe.look(task.conversation, lambda turn: _is_due(turn, task))
-            if (plan := await self._begin(view, task)) is not None:
-                return plan
-            turn = view.state.turn
-            if turn is None or not _is_due(turn, task):
-                return self._scribe.views.decide(view)
-            return await self._attempt(view, turn, task, progress, begun)
+            plan = await self._do(view, task, progress, begun)
+            if plan.turn != task.turn:
+                await self._scribe.mend(view)
+            return plan
 
         async def stop() -> None:
             for at in begun:
                 await self._seal_partial(at)
 
         return await run_beating(take, progress, stop)
+
+    async def _do(self, view: View, task: ModelTask, progress: Progress, begun: list[_At]) -> Plan:
+        if (plan := await self._begin(view, task)) is not None:
+            return plan
+        turn = view.state.turn
+        if turn is None or not _is_due(turn, task):
+            return self._scribe.views.decide(view)
+        return await self._attempt(view, turn, task, progress, begun)
 
     async def _begin(self, view: View, task: ModelTask) -> Plan | None:
         """Begin the turn, if this step is the first that is done of it. The plan, if something else is next then."""

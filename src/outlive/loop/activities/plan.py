@@ -31,6 +31,7 @@ class PlanActivities:
         with as_failure():
             reach(CrashPoint.TURN_AFTER_SUBMIT)
             view = await self._scribe.views.catch_up(task.conversation)
+            await self._scribe.mend(view)
             plan = self._scribe.views.decide(view)
             if task.recovered and plan.turn is not None:
                 await self._say_recovered(view, plan.turn, task)
@@ -47,6 +48,7 @@ class PlanActivities:
             turn = view.state.turn
             if turn is not None and turn.id == task.turn:
                 await self._end(view, task)
+            await self._scribe.mend(view)
             return self._scribe.views.decide(view)
 
     async def _say_recovered(self, view: View, turn: TurnId, task: LookTask) -> None:

@@ -89,6 +89,8 @@ class RestActivities:
     async def _sleep(self, view: View, turn: TurnId) -> None:
         if self._machines is None or view.state.machine is None:
             return
+        if any(child.machine == "same" for child in view.state.children):
+            return  # a subagent works there
         try:
             await self._machines.rest(view.conversation, turn)
         except OutliveError as error:

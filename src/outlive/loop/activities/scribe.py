@@ -1,7 +1,7 @@
 """Writing into the log for the loop: what is appended is in the view at once, so that the next plan sees it."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 from temporalio import activity
 
@@ -28,6 +28,7 @@ from outlive.machine.terminal.status import Operator
 
 # Somebody wrote first: look again.
 MOVED = frozenset({"append.moved", "append.key_reused", "turn.over"})
+_GONE_ON = 1  # the batch of an attempt after the one that began it
 _GONE = "The attempt before it ended without a word: its worker is gone, or was told to stop."
 
 
@@ -46,15 +47,37 @@ def operator_of(conversation: ConversationId, bound: Binding) -> Operator:
     )
 
 
+class Family(Protocol):
+    """Who has to know what becomes of a conversation's turns: see `subagents/family.py`."""
+
+    async def mend(self, view: View) -> None: ...
+
+    def show(self, view: View) -> None: ...
+
+
 class Scribe:
     """`on_end` is told of every turn that ends here."""
 
     def __init__(
-        self, conversations: Conversations, views: Views, on_end: Callable[[View], None] | None = None
+        self,
+        conversations: Conversations,
+        views: Views,
+        on_end: Callable[[View], None] | None = None,
+        family: Family | None = None,
     ) -> None:
         self.conversations = conversations
         self.views = views
         self._on_end = on_end
+        self._family = family
+
+    async def mend(self, view: View) -> None:
+        """Tell whoever has to know of what has ended; again: nothing happens."""
+        if self._family is not None:
+            await self._family.mend(view)
+
+    def _show(self, view: View) -> None:
+        if self._family is not None:
+            self._family.show(view)
 
     async def look(self, conversation: ConversationId, is_due: Callable[[OpenTurn | None], bool]) -> View:
         """The conversation, for a step. When it is tried for the first time, and was due when we last looked, that is
@@ -107,12 +130,19 @@ class Scribe:
         started = await writer.record(*news, *more)
         writer.start = started.events[0].seq
         await self.views.take(view, started.events)
+        self._show(view)
         reach(CrashPoint.STEP_AFTER_START)
         return writer
+
+    def go_on(self, view: View, turn: OpenTurn, step: StepId) -> StepWriter:
+        """The attempt of a step that waited in the log."""
+        writer = Writer(step, turn.attempts[step], _GONE_ON)
+        return StepWriter(self.conversations, view.conversation, turn.id, writer, actor_of(turn.bound))
 
     async def seal(self, view: View, writer: StepWriter, data: EventData) -> None:
         appended = await writer.seal(data)
         await self.views.take(view, appended.events)
+        self._show(view)
 
     async def end(self, view: View, turn: TurnId, actor: str, *news: EventData, expect: int | None = None) -> None:
         """End the turn with `news`. Where somebody wrote first, and with `expect` that is anybody at all, it is not

@@ -27,7 +27,7 @@ from outlive.loop.plan import Plan
 from outlive.loop.replays import Replays
 from outlive.loop.state import Call, OpenTurn
 from outlive.loop.tasks import RUN_TOOL, ToolTask
-from outlive.loop.tools import Tool, ToolContext, ToolParts, ToolResult
+from outlive.loop.tools import LATER, Tool, ToolContext, ToolParts, ToolResult
 from outlive.loop.tools.registry import BUILT_IN, interrupt_tool, run_tool
 from outlive.loop.tools.shelf import Shelf
 from outlive.loop.tools.stopping import UNKNOWN
@@ -75,7 +75,7 @@ class ToolActivities:
             )
             turn = view.state.turn
             due = due_call(turn, task.turn, task.tool.step)
-            if turn is None or due is None:
+            if turn is None or due is None or (due.child is not None and due.child.outcome is None):
                 return self._scribe.views.decide(view)
             return await self._attempt(view, turn, due, progress, begun)
 
@@ -104,7 +104,10 @@ class ToolActivities:
                 if settled is None:
                     return self._scribe.views.decide(view)
             requested = ToolRequested(call=call.id, name=call.name, arguments=call.arguments, effect=effect)
-            writer = await self._scribe.start(view, turn, due.step, "tool", call.name, requested)
+            if due.child is not None:  # what it waited for is over: the attempt that began it goes on
+                writer = self._scribe.go_on(view, turn, due.step)
+            else:
+                writer = await self._scribe.start(view, turn, due.step, "tool", call.name, requested)
             reach(CrashPoint.TOOL_AFTER_REQUEST)
             said = _Said(writer, call.id, progress)
             context = ToolContext(
@@ -126,6 +129,9 @@ class ToolActivities:
                 result = await self._run_if_approved(at, persona, was_begun=due.is_requested)
                 result = replayed.told(result) if replayed is not None else result
             begun.clear()
+            if result is LATER:
+                await self._scribe.views.refresh(view)
+                return self._scribe.views.decide(view)
             reach(CrashPoint.TOOL_BEFORE_SEAL)
             await self._seal(at, result)
             reach(CrashPoint.TOOL_AFTER_SEAL)

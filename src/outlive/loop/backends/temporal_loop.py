@@ -45,13 +45,20 @@ class TemporalLoop:
             await self._update(task, SUBMIT, SUBMIT_WITHIN_S)
 
     async def interrupt(
-        self, conversation: ConversationId, turn: TurnId, *, by: str, reason: str | None, seen: int | None = None
+        self,
+        conversation: ConversationId,
+        turn: TurnId,
+        *,
+        by: str,
+        reason: str | None,
+        seen: int | None = None,
+        is_awaited: bool = True,
     ) -> None:
         words = None if reason is None else await self._blobs.put(reason.encode("utf-8", "replace"))
         interrupt = Interrupt(turn=turn, by=by, words=words, seen=seen)
         with _bounded(INTERRUPT_WITHIN_S):
             await self._update(
-                TurnTask(conversation=conversation), INTERRUPT, INTERRUPT_WITHIN_S, interrupt, is_awaited=True
+                TurnTask(conversation=conversation), INTERRUPT, INTERRUPT_WITHIN_S, interrupt, is_awaited=is_awaited
             )
 
     async def is_running(self, conversation: ConversationId) -> bool:

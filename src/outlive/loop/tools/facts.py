@@ -17,6 +17,7 @@ RUNS: Mapping[str, Runs] = MappingProxyType(
         "publish": "in_turn",
         "wait": "in_turn",
         "ask_human": "in_turn",
+        "subagent": "parallel",  # each has a context of its own; who shares a machine shares it knowingly
     }
 )
-"""Parallel ones change nothing, so their order does not matter. A tool that is not here runs in turn."""
+"""Parallel ones change nothing here, so their order does not matter. A tool that is not here runs in turn."""

@@ -9,7 +9,7 @@ Rule 3: what this process remembers of a machine it could find again; it only sa
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import anyio
@@ -19,6 +19,7 @@ from outlive.base import (
     ConflictError,
     ConversationId,
     MachineId,
+    NotFoundError,
     OperationId,
     PrincipalId,
     TurnId,
@@ -29,7 +30,7 @@ from outlive.base import (
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, MachineAttached, NewEvent
 from outlive.conversation.log import Append, Conversation
-from outlive.loop.machine_forks import MachineForks, attached_key, is_gone
+from outlive.loop.machine_forks import MachineForks, Source, attached_key, is_gone, machine_of
 from outlive.loop.tools.checkout import Repo, checkout_id, ensure_checkout, repo_of, tell_failure
 from outlive.loop.tools.notices import notice_of
 from outlive.loop.tools.port import ToolContext
@@ -86,7 +87,7 @@ class ConversationMachines:
         self._read_output = read_output
         self._clock = clock
         self._forks = MachineForks(conversations, keeper, records, clock)
-        self._seen: OrderedDict[MachineId, _Seen] = OrderedDict()
+        self._seen: OrderedDict[tuple[ConversationId, MachineId], _Seen] = OrderedDict()
 
     async def ensure(self, context: ToolContext) -> ToolMachine:
         """The conversation's machine, awake, with its repository, and all that happened to it said in the log."""
@@ -95,7 +96,7 @@ class ConversationMachines:
         machine = await self._current(conversation, context) or await self._make(conversation, context)
         await self._keeper.ensure_awake(machine.id)
         seen = await self._notice(context, machine.id)
-        found = self._reach(machine)
+        found = self._reach(machine, conversation.id)
         if repo is not None and not seen.is_checked_out:
             if await self._forks.origin_of(machine) is None:  # a copy has what it is a copy of
                 await self._check_out(context, found, repo, seen)
@@ -105,7 +106,9 @@ class ConversationMachines:
     async def find(self, conversation: ConversationId) -> ToolMachine | None:
         """Its machine, as it is: neither made nor woken."""
         attached = (await self._conversations.get(conversation)).machine
-        return None if attached is None else self._reach(await self._records.machines.get(MachineId(attached)))
+        if attached is None:
+            return None
+        return self._reach(await self._records.machines.get(MachineId(attached)), conversation)
 
     async def notice(self, context: ToolContext) -> None:
         """Say in the log what happened to the conversation's machine since somebody looked."""
@@ -121,17 +124,39 @@ class ConversationMachines:
             return
         record = await self._records.machines.get(found.id)
         is_up = record.state == "running" and record.desired == "running"
-        if is_up and not await self._is_typed_into(found.id):
+        is_own = record.conversation == conversation  # a subagent's may be its parent's
+        if is_up and is_own and not await self._is_typed_into(found.id):
             await self._keeper.do(found.id, "hibernate")
         await self._notice(_Place(conversation, turn), found.id)
+
+    async def copy(self, machine: MachineId, child: Conversation) -> None:
+        """A copy of a machine, as it is now, for a subagent: once, and up."""
+        if child.machine is None:
+            try:
+                made = await self._records.machines.get(machine_of(child.id))
+                source = None if made.origin is None else Source(made.id, made.origin)
+            except NotFoundError:
+                source = None
+            if source is None:
+                checkpoint = await self._keeper.checkpoint(machine)
+                source = Source(machine, checkpoint)
+            await self._forks.give_machine(child, source)
+
+    async def _lent_at(self, conversation: ConversationId, machine: MachineId) -> str | None:
+        """Since when a subagent has its parent's machine: what happened to it before is not its business."""
+        owner = (await self._records.machines.get(machine)).conversation
+        return None if owner == conversation else (await self._conversations.get(conversation)).created_at
 
     async def _is_typed_into(self, machine: MachineId) -> bool:
         terminals = await self._records.terminals.list(machine, include_ended=False)
         return any(each.lease is not None and each.lease.kind == "person" for each in terminals)
 
     async def save(self, conversation: ConversationId) -> None:
-        """A checkpoint of its machine, if that is up and something was begun in it since the last one."""
+        """A checkpoint of its machine, if that is up and something was begun in it since the last one. That of a
+        subagent that is done sleeps, or is let go."""
         found = await self.find(conversation)
+        if found is not None and await self._forks.end_with_child(await self._conversations.get(conversation)):
+            return
         record = None if found is None else await self._records.machines.get(found.id)
         if record is None or record.state != "running" or record.desired != "running":
             return
@@ -192,12 +217,14 @@ class ConversationMachines:
         return await self._say(context, attached_key(machine), machine, MachineAttached(machine=machine))
 
     async def _notice(self, context: ToolContext | _Place, machine: MachineId) -> _Seen:
-        seen = self._remember(machine)
+        seen = self._remember(context.conversation, machine)
+        since = await self._lent_at(context.conversation, machine) if seen.events == 0 else None
         while page := await self._records.machines.events(machine, after=seen.events, limit=_PAGE):
             for n, event in page:
                 if n <= seen.events:
                     continue  # somebody in this process was here meanwhile
-                if news := notice_of(machine, event):
+                is_before = since is not None and to_text(event.at) < since
+                if not is_before and (news := notice_of(machine, event)):
                     await self._say(context, f"machine/{machine}/{n}", machine, *news)
                 gone = event.data.get("effects", ()) if event.kind == "rolled_back" else ()
                 if checkout_id(context.conversation, seen.checkout) in gone:
@@ -234,12 +261,13 @@ class ConversationMachines:
 
     # ── inside ──
 
-    def _reach(self, machine: Machine) -> ToolMachine:
-        return ToolMachine(machine.id, machine.owner, self._caller, self._terminals, self._records, self._read_output)
+    def _reach(self, machine: Machine, conversation: ConversationId) -> ToolMachine:
+        own = ToolMachine(machine.id, machine.owner, self._caller, self._terminals, self._records, self._read_output)
+        return own if machine.conversation in (None, conversation) else replace(own, seat=conversation)
 
-    def _remember(self, machine: MachineId) -> _Seen:
-        seen = self._seen.setdefault(machine, _Seen())
-        self._seen.move_to_end(machine)
+    def _remember(self, conversation: ConversationId, machine: MachineId) -> _Seen:
+        seen = self._seen.setdefault((conversation, machine), _Seen())
+        self._seen.move_to_end((conversation, machine))
         while len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
         return seen

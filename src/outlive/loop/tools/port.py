@@ -23,6 +23,7 @@ from outlive.loop.tools.facts import Runs
 from outlive.machine.terminal.status import Operator
 
 if TYPE_CHECKING:
+    from outlive.loop.subagents.family import Subagents
     from outlive.loop.tools.machine import ConversationMachines
     from outlive.loop.tools.reach import ToolMachine
 
@@ -42,6 +43,10 @@ class ToolResult:
     blob: str | None = None
 
 
+LATER = ToolResult("finished", "")
+"""Returned as it is by a tool whose call has no end yet: it waits in the log, and is run again when that is over."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolParts:
     """What tools are made of, in one process. Without `machines`, those that need one are rejected. `result_bytes`: of
@@ -51,6 +56,7 @@ class ToolParts:
     artifacts: Artifacts
     machines: "ConversationMachines | None" = None
     result_bytes: int = RESULT_BYTES
+    subagents: "Subagents | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class ToolMachine:
     terminals: TerminalDoor | None
     records: Records
     read_output: ReadOutput
+    seat: str | None = None  # whose terminals are used: those of who has the machine, or a subagent's own
 
     async def use(self, call: Callable[[MachineDoor, int], Awaitable[T]]) -> T:
         """For what may be repeated: files, lists. Woken if it sleeps meanwhile."""

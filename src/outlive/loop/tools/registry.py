@@ -15,11 +15,12 @@ from outlive.loop.tools.publish import Publish
 from outlive.loop.tools.search import ListFiles, Search
 from outlive.loop.tools.shell import ShellTool
 from outlive.loop.tools.stopping import INTERRUPTED
+from outlive.loop.tools.subagent import Subagent
 from outlive.loop.tools.waiting import AskHuman, Wait
 
 _TOOLS: tuple[Tool, ...] = (
     *(ShellTool(), ReadFile(), WriteFile(), EditFile(), ListFiles(), Search(), Publish()),
-    *(Wait(), AskHuman()),
+    *(Wait(), AskHuman(), Subagent()),
 )
 
 BUILT_IN: Mapping[str, Tool] = MappingProxyType({tool.name: tool for tool in _TOOLS})

@@ -1,4 +1,5 @@
-"""The terminal that an agent's commands are typed into: one per machine, so that people can watch it and take it.
+"""The terminal that an agent's commands are typed into: one per machine (and subagent that
+works in it), so that people can watch it and take it.
 
 Rule 1: its id is given by the machine and a number. One that has ended, or in which something else runs, is followed by
         the next: the agent is never stuck behind what somebody left there, and the model is told that it moved.
@@ -8,7 +9,7 @@ Rule 2: a command that was begun is looked for where it was typed, and nowhere e
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
-from outlive.base import MachineId, OutliveError, TerminalId, derive
+from outlive.base import OutliveError, TerminalId, derive
 from outlive.loop.tools.reach import ToolMachine
 from outlive.machine.caller import Asked, closing
 from outlive.machine.door import Output
@@ -38,15 +39,15 @@ class Typed(NamedTuple):
     note: str  # for the model; empty: nothing to say
 
 
-def terminal_id(machine: MachineId, n: int) -> TerminalId:
-    return TerminalId(derive("term", machine, n))
+def terminal_id(seat: str, n: int) -> TerminalId:
+    return TerminalId(derive("term", seat, n))
 
 
-def usable(machine: MachineId, known: dict[TerminalId, Terminal], tried: set[TerminalId]) -> TerminalId:
+def usable(seat: str, known: dict[TerminalId, Terminal], tried: set[TerminalId]) -> TerminalId:
     """Pure. The first that is open, or was never opened, and was not tried."""
     n = 1
     while True:
-        terminal = terminal_id(machine, n)
+        terminal = terminal_id(seat, n)
         record = known.get(terminal)
         if terminal not in tried and (record is None or record.is_open):
             return terminal
@@ -56,12 +57,13 @@ def usable(machine: MachineId, known: dict[TerminalId, Terminal], tried: set[Ter
 async def type_command(machine: ToolMachine, door: TerminalDoor, request: RunInTerminal, hear: Hear) -> Typed:
     """Type it where it can be typed, once, and follow it to its end. Raises what the last terminal refused it with."""
     known = {each.id: each for each in await machine.records.terminals.list(machine.id)}
-    first = usable(machine.id, known, set())
-    is_next = first not in known and first != terminal_id(machine.id, 1)
+    seat = machine.seat or machine.id
+    first = usable(seat, known, set())
+    is_next = first not in known and first != terminal_id(seat, 1)
     note = "This is a new terminal: the one before has ended." if is_next else ""
     tried: set[TerminalId] = set()
     while True:
-        terminal = usable(machine.id, known, tried)
+        terminal = usable(seat, known, tried)
         try:
             if terminal not in known:
                 await _open(machine, door, terminal)

@@ -16,7 +16,7 @@ from outlive.loop.holds import EXPIRES_S, HOLD_LIMIT_S, AskAbout, AskPerson, Set
 from outlive.loop.tools.arguments import Arguments, Text, parse
 from outlive.loop.tools.built_in import BuiltIn
 from outlive.loop.tools.mcp.listing import server_of
-from outlive.loop.tools.port import ToolContext, ToolResult
+from outlive.loop.tools.port import LATER, ToolContext, ToolResult
 
 QUESTION_LIMIT = 16_384  # characters
 
@@ -116,7 +116,7 @@ def refused(settled: Settled) -> ToolResult | None:
 
 def commented(result: ToolResult, settled: Settled) -> ToolResult:
     """What a person said when they approved of it is told too."""
-    if not settled.comment:
+    if not settled.comment or result is LATER:
         return result
     return replace(result, output=f"[approved by a person, who said: {settled.comment}]\n{result.output}")
 

@@ -52,6 +52,9 @@ def test_the_tools_are_those_of_the_interface() -> None:
         "publish": "path (string), title (string, optional)",
         "wait": "seconds (number, optional), until (string, optional)",
         "ask_human": "question (string), proposal (string, optional)",
+        "subagent": (
+            "prompt (string), agent (string, optional), machine (string, optional), detached (boolean, optional)"
+        ),
     }
     assert {tool.name: tool.runs for tool in BUILT_IN.values()} == RUNS
     assert all(tool.is_idempotent for tool in BUILT_IN.values())

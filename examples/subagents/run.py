@@ -1,0 +1,27 @@
+"""Gives an agent a task that it tries in two ways, each on a copy of its machine. Needs a stack (`outlive up`)."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+from outlive import Client
+
+TASK = (
+    "Write ten numbers into numbers.txt, one on each line, in no order. Let one subagent put them in order with sort, "
+    "and another one with awk. Which one did it? Do not change numbers.txt yourself."
+)
+
+client = Client()
+client.agents.apply(tomllib.loads((Path(__file__).parent / "lead.toml").read_text()))
+conversation = client.conversations.create(agent="lead", environment="host")
+for event in conversation.run(sys.argv[1] if len(sys.argv) > 1 else TASK):
+    if event.type == "tool.finished" and "subagent" not in event.data["output"]:
+        print(f"shell     {' '.join(event.data['output'].split())}")
+    elif event.type == "model.responded" and event.data["text"]:
+        print(f"lead      {event.data['text']}")
+for each in conversation.subagents():
+    child = client.conversations.get(each["conversation"])
+    said = [event.data["text"] for event in child.events() if event.type == "model.responded"]
+    print(f"subagent  on a {each['machine']}, {each['outcome']}: {said[-1]}")
+print(f"and here  {' '.join(conversation.machine().exec('cat numbers.txt').stdout.split())}")
+conversation.machine().delete()

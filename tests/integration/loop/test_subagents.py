@@ -1,0 +1,161 @@
+"""Subagents: a call that is a conversation of its own. It is waited for at no cost and told of once."""
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from eventually import eventually
+from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, types
+from outlive.base import ConversationId, TurnId
+from outlive.conversation.events import Delta, Event
+from outlive.conversation.position import START
+from outlive.loop.agents import AgentDefinition
+from outlive.loop.sweeper import TurnSweeper
+
+pytestmark = pytest.mark.anyio
+
+SHORT = '[[tool wait {"seconds": 2}]] '
+TOOLS = ("read_file", "wait", "subagent")
+
+
+async def begin(stage: Stage, text: str) -> tuple[ConversationId, TurnId]:
+    definition = AgentDefinition(name="lead", model="openai:pretend", instructions="Delegate.", tools=TOOLS)
+    await stage.parts.agents.apply(definition, by=PERSON)
+    conversation = await stage.converse(agent="lead")
+    return conversation, await stage.send(conversation, text)
+
+
+def call(prompt: str, word: str = "tool", **more: Any) -> str:
+    """A call of the tool; the script for the subagent is in its prompt, so that the parent's own does not end there."""
+    given = json.dumps({"prompt": prompt, **more}).replace("[", "\\u005b").replace("]", "\\u005d")
+    return f"[[{word} subagent {given}]]" if word == "tool" else f"[[also tool subagent {given}]]"
+
+
+async def children(stage: Stage, conversation: ConversationId, count: int = 1) -> list[ConversationId]:
+    async def started() -> bool:
+        return len(data_of(await stage.events(conversation), "subagent.started")) >= count
+
+    await eventually(started, WITHIN_S)
+    begun = data_of(await stage.events(conversation), "subagent.started")
+    return [ConversationId(each["conversation"]) for each in begun]
+
+
+def happened(events: list[Event]) -> list[str]:
+    return [type for type in types(events) if type.split(".")[0] in ("tool", "subagent", "turn")]
+
+
+async def is_waiting_for(stage: Stage, conversation: ConversationId) -> bool:
+    """Whether the turn has nothing under way."""
+    described = await stage.client.get_workflow_handle(conversation).describe()
+    return not described.raw_description.pending_activities
+
+
+async def test_the_answer_of_a_subagent_is_the_result_and_nothing_runs_meanwhile(stage: Stage) -> None:
+    conversation, turn = await begin(stage, f"{call(SHORT + '[[say Forty-two.]]')} [[quote 12]]")
+    [child] = await children(stage, conversation)
+    await eventually(lambda: is_waiting_for(stage, conversation), WITHIN_S)
+    assert (await stage.parts.conversations.get(conversation)).state == "running", "nobody has to answer anything"
+    events = await stage.ended(conversation, turn)
+    assert happened(events) == [
+        *("turn.started", "tool.requested", "subagent.started", "subagent.finished", "tool.finished", "turn.finished")
+    ]
+    [result] = data_of(events, "tool.finished")
+    assert (result["outcome"], result["output"]) == ("finished", f"Forty-two.\n[subagent {child}]")
+    assert data_of(events, "model.responded")[-1]["text"] == "Forty-two.\n["
+    assert data_of(events, "subagent.finished") == [{"conversation": child, "outcome": "done"}]
+    link = (await stage.parts.conversations.get(child)).metadata["subagent"]
+    assert isinstance(link, dict)
+    assert (link["conversation"], link["turn"], link["depth"]) == (conversation, turn, 1)
+
+
+async def test_several_of_one_answer_work_at_the_same_time_and_a_failed_one_says_why(stage: Stage) -> None:
+    both = f"{call(SHORT + '[[say One.]]')} {call('[[stop refusal]] [[say No.]]', 'also')}"
+    third = call("Hi", "also", agent="nobody")
+    conversation, turn = await begin(stage, f"{both} {third} [[say Done.]]")
+    events = await stage.ended(conversation, turn)
+    started, ended = types(events).index("subagent.finished"), types(events).count("subagent.started")
+    assert (types(events)[:started].count("subagent.started"), ended) == (3, 3), "all began before the first ended"
+    outcomes = {each["call"]: (each["outcome"], each["output"]) for each in data_of(events, "tool.finished")}
+    one, two, three = (outcomes[each["id"]] for each in data_of(events, "model.responded")[0]["tool_calls"])
+    assert one[0] == "finished"
+    assert two[0] == "failed"
+    assert "The model refused" in two[1]
+    assert three[0] == "failed"
+    assert "There is no agent 'nobody'" in three[1]
+
+
+async def test_a_detached_one_reports_once_to_a_turn_that_is_long_over(stage: Stage) -> None:
+    slow = '[[tool wait {"seconds": 2}]] [[say All is well.]]'
+    conversation, turn = await begin(stage, f"{call(slow, detached=True)} [[say Begun.]]")
+    events = await stage.ended(conversation, turn)
+    assert "subagent.finished" not in types(events)
+    [child] = await children(stage, conversation)
+    await eventually(lambda: stage.is_idle(conversation, turns=2), WITHIN_S)
+    view = await stage.events(conversation)
+    reports = [event for event in view if event.type == "message.sent" and event.actor == f"subagent:{child}"]
+    assert [event.data["text"] for event in reports] == [f"[report of subagent {child}]\nAll is well."]
+    await stage.made.sweeper.sweep()
+    assert len(await stage.events(conversation)) == len(view)
+
+
+async def test_who_is_interrupted_interrupts_the_attached_and_not_the_detached(stage: Stage) -> None:
+    slow = '[[tool wait {"seconds": 600}]] [[say Late.]]'
+    nested = call(slow)
+    conversation, turn = await begin(stage, f"{call(nested)} {call(slow, 'also', detached=True)} [[say Never.]]")
+    await children(stage, conversation, 2)
+    begun = data_of(await stage.events(conversation), "subagent.started")
+    attached = next(ConversationId(each["conversation"]) for each in begun if not each["detached"])
+    detached = next(ConversationId(each["conversation"]) for each in begun if each["detached"])
+    [grandchild] = await children(stage, attached)
+    await eventually(lambda: stage.has(grandchild, "wait.started"), WITHIN_S)
+    await stage.loop.interrupt(conversation, turn, by=PERSON, reason="enough")
+    for each in (attached, grandchild):
+        await eventually(lambda each=each: stage.has(each, "turn.finished"), WITHIN_S)  # type: ignore[misc]
+        assert data_of(await stage.events(each), "turn.finished")[0]["outcome"] == "interrupted"
+    assert not await stage.has(detached, "turn.finished")
+    await stage.loop.interrupt(detached, TurnId(detached.replace("conv", "turn")), by=PERSON, reason=None)
+
+
+async def test_what_nobody_was_told_the_sweeper_finds(stage: Stage) -> None:
+    """The word to the parent, and the word to the child, are lost; their logs are not."""
+    slow = '[[tool wait {"seconds": 600}]] [[say Late.]]'
+    conversation, turn = await begin(stage, f"{call(slow)} [[say Done.]]")
+    [child] = await children(stage, conversation)
+    await eventually(lambda: stage.has(child, "turn.parked"), WITHIN_S)
+    await stage.client.get_workflow_handle(conversation).terminate()
+    await stage.client.get_workflow_handle(child).terminate()
+    sweeper = TurnSweeper(
+        stage.parts.catalog, stage.loop, stage.parts.clock, settle_s=0.0, look_after=stage.made.sweeper._look_after
+    )
+    await sweeper.sweep()
+    await stage.loop.interrupt(child, TurnId(child.replace("conv", "turn")), by=PERSON, reason="no more")
+    events = await stage.ended(conversation, turn)
+    [result] = data_of(events, "tool.finished")
+    assert result["outcome"] == "failed"
+    assert "interrupted" in result["output"]
+
+
+async def test_they_may_be_three_deep_and_the_fourth_is_refused(stage: Stage) -> None:
+    script = "[[quote 400]]"
+    prompt = "[[say Bottom.]]"
+    for _ in range(4):
+        prompt = f"{call(prompt)} {script}"
+    conversation, turn = await begin(stage, prompt)
+    events = await stage.ended(conversation, turn)
+    assert "3 deep" in data_of(events, "model.responded")[-1]["text"]
+
+
+async def test_what_a_subagent_does_is_shown_in_short_as_live_output_of_the_call(stage: Stage) -> None:
+    conversation, turn = await begin(stage, f"{call(SHORT + '[[say Done.]]')} [[say Over.]]")
+    shown: list[str] = []
+    is_over = False
+    async with stage.parts.conversations.follow(conversation, START) as following:
+        with anyio.fail_after(WITHIN_S):
+            while not is_over:
+                for frame in await following.next_frames():
+                    shown += [frame.body.text] if isinstance(frame.body, Delta) and frame.body.call is not None else []
+                    is_over = is_over or (isinstance(frame.body, Event) and frame.body.type == "turn.finished")
+    assert "wait begins\n" in "".join(shown)
+    await stage.ended(conversation, turn)
