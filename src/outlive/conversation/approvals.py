@@ -103,10 +103,10 @@ class Approval(NamedTuple):
     comment: str | None
 
 
-def approval_of(found: Found) -> Approval:
-    """What the events amount to. They are whole and of today's version."""
+def approval_of(found: Found, now: str) -> Approval:
+    """What the events amount to at this moment. They are whole and of today's version."""
     asked, decided = found.asked.data, found.decided.data if found.decided is not None else None
-    is_open = found.asked.turn is not None and found.asked.turn == found.open_turn
+    is_open = found.asked.turn is not None and found.asked.turn == found.open_turn and asked["expires_at"] > now
     state: ApprovalState = "pending" if is_open else "expired"
     if decided is not None:
         state = _STATES[decided["decision"]]
@@ -141,7 +141,7 @@ class Approvals:
         self._clock = clock
 
     async def get(self, approval: ApprovalId) -> Approval:
-        return approval_of(await self._find(approval))
+        return approval_of(await self._find(approval), self._now())
 
     async def list(
         self, *, limit: int, before: ApprovalId | None = None, state: ApprovalState | None = None
@@ -151,7 +151,7 @@ class Approvals:
         listed: Approved = []
         while len(listed) < limit:
             page = await self._index.list(limit=limit, before=before, is_pending=is_pending)
-            made = [approval_of(await self._whole(found)) for found in page]
+            made = [approval_of(await self._whole(found), self._now()) for found in page]
             listed += [each for each in made if state is None or each.state == state]
             if len(page) < limit:
                 break
@@ -168,8 +168,8 @@ class Approvals:
         for _ in range(_TRIES):
             found = await self._find(approval)
             if found.decided is not None and found.decided.id == event:
-                return approval_of(found)
-            refuse_decided(approval_of(found), to_text(self._clock.now()))
+                return approval_of(found, self._now())
+            refuse_decided(approval_of(found, self._now()), self._now())
             conversation = await self._conversations.get(found.conversation)
             if conversation.turn != found.asked.turn:
                 continue  # it has ended just now: the next look says so
@@ -189,6 +189,9 @@ class Approvals:
                 if error.code not in ("append.moved", "append.key_reused"):
                     raise
         raise UnavailableError("approval.busy", "The conversation is written to all the time; try again.")
+
+    def _now(self) -> str:
+        return to_text(self._clock.now())
 
     async def _find(self, approval: ApprovalId) -> Found:
         found = await self._index.find(approval)

@@ -155,11 +155,14 @@ async def check_known(definition: AgentDefinition, offers: ToolOffers | None = N
         )
 
 
-def policy_of(definition: AgentDefinition) -> AgentPolicy:
+def policy_of(definition: AgentDefinition, *, is_strict: bool = True) -> AgentPolicy:
     """As it was written down. `agent.policy` (invalid) if it says what nobody here knows: who misspells a rule must not
-    go without it."""
+    go without it. Not strict: of one that was applied when a policy was only kept, what is known today."""
+    given = definition.policy or {}
+    if not is_strict:
+        given = {name: value for name, value in given.items() if name in AgentPolicy.model_fields}
     try:
-        return AgentPolicy.model_validate(definition.policy or {})
+        return AgentPolicy.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(("policy", *(str(part) for part in first["loc"])))
@@ -257,7 +260,7 @@ class AgentRegistry:
         persona = self._remembered.get(key)
         if persona is None:
             found = (await self.version(*key)).definition
-            policy = policy_of(found)
+            policy = policy_of(found, is_strict=False)
             persona = Persona(
                 found.instructions,
                 found.tools,

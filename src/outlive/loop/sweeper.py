@@ -74,7 +74,7 @@ class TurnSweeper:
             async with limiter:
                 try:
                     if await self._loop.is_running(turn.conversation):
-                        if turn.state == "running" and turn.is_idle:
+                        if turn.state == "running" and turn.is_idle and self._is_settled(turn):
                             await self._loop.submit(turn.conversation)
                         if turn.state == "running" and self._look_after is not None and self._is_settled(turn):
                             await self._look_after(turn.conversation)

@@ -46,6 +46,7 @@ _REST = RetryPolicy(
     initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10), maximum_attempts=10
 )
 _REST_WITHIN = timedelta(minutes=10)
+_SHORTEST_WAIT = timedelta(milliseconds=200)  # whose clock is behind does not look again and again
 _RECORD_WITHIN = timedelta(seconds=20)
 _MODEL_WITHIN = timedelta(minutes=30)
 _TOOL_WITHIN = timedelta(hours=24)  # a command has a timeout of its own
@@ -218,7 +219,7 @@ class Turn:
 def _left(wait: Wait) -> timedelta | None:
     if wait.until is None:
         return None
-    return max(timedelta(0), datetime.fromisoformat(wait.until) - workflow.now())
+    return max(_SHORTEST_WAIT, datetime.fromisoformat(wait.until) - workflow.now())
 
 
 def _reason(error: ActivityError) -> str:

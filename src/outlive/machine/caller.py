@@ -164,6 +164,7 @@ class _Patience:
         now = anyio.current_time()
         if error.code == "machine.hibernated":  # no trouble: it is woken, and then asked anew
             self._until, self._next_s = None, _SHORTEST_S
+            await anyio.sleep(_SHORTEST_S)
             return
         if self._until is None:
             self._until = now + RETRY_WITHIN_S

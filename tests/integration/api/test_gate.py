@@ -26,7 +26,10 @@ PROTECTED = [
     ("POST", f"{CONVERSATION}/replay"),
     ("GET", f"{CONVERSATION}/comparison"),
     ("POST", f"{CONVERSATION}/interrupt"),
+    ("POST", f"{CONVERSATION}/pause"),
+    ("POST", f"{CONVERSATION}/resume"),
     ("POST", f"{CONVERSATION}/races"),
+    ("GET", f"{CONVERSATION}/subagents"),
     ("POST", "/v1/blobs"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
     ("GET", f"{CONVERSATION}/artifacts"),
@@ -40,6 +43,7 @@ PUBLIC = ["/healthz", "/readyz", "/metrics", "/openapi.json"]
 # Into the matrix, by `protected`.
 TAKEN_AS_THEY_ARE = (
     "/v1/agents",
+    "/v1/approvals",
     "/v1/machines",
     "/v1/environments",
     "/v1/nodes",

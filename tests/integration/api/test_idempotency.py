@@ -51,6 +51,11 @@ async def test_the_matrix_covers_every_post_of_json_that_needs_no_machine_and_no
         f"{conversation}/messages",
         f"{conversation}/fork",
         f"{conversation}/interrupt",  # needs a loop
+        f"{conversation}/pause",  # needs an open turn
+        f"{conversation}/resume",
+        f"{conversation}/races",  # needs machines
+        "/v1/races/{race}/choose",
+        "/v1/approvals/{approval}",  # needs a question
         f"{conversation}/replay",  # needs a turn that has ended
         "/v1/agents",
     }

@@ -44,11 +44,11 @@ class RestActivities:
     async def rest(self, task: RestTask) -> Plan:
         async def take() -> Plan:
             view = await self._scribe.views.catch_up(task.conversation)
+            await self._tell(view)  # first: a turn that is parked is not told of again
             plan = await self._park(view, task.turn)
             if plan.wait is None or plan.turn != task.turn:
                 return plan
             reach(CrashPoint.TURN_AFTER_PARK)
-            await self._tell(view)
             if _is_long(plan.wait.until, self._scribe.conversations.clock.now()):
                 await self._sleep(view, task.turn)
             await self._scribe.views.refresh(view)
@@ -81,10 +81,7 @@ class RestActivities:
             return
         holds = [call.hold for call in turn.answer.calls if call.outcome is None and call.hold is not None]
         pending = [ApprovalId(hold.approval) for hold in holds if hold.approval and hold.decision is None]
-        try:
-            await self._announce(view, pending)
-        except OutliveError as error:
-            _log.warning("nobody was told of an approval: %s", error.message, extra={"turn": turn.id})
+        await self._announce(view, pending)
 
     async def _sleep(self, view: View, turn: TurnId) -> None:
         if self._machines is None or view.state.machine is None:

@@ -144,7 +144,7 @@ class ToolActivities:
     async def _run_if_approved(self, at: _At, persona: Persona, *, was_begun: bool) -> ToolResult:
         """What came of it; of a tool that a person has to approve of, only if one did."""
         settled = at.context.settled or Settled()
-        if at.call.name not in persona.approve:
+        if at.call.name not in persona.approve or at.call.error is not None:  # nothing is run for a call that is broken
             return await self._run(at, persona.tools, was_begun=was_begun)
         if (refusal := refused(settled)) is not None:
             return refusal

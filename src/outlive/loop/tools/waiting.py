@@ -26,13 +26,18 @@ class WaitArguments(Arguments):
         None, ge=0, le=HOLD_LIMIT_S, allow_inf_nan=False, description="How long, at most 30 days."
     )
     until: datetime | None = Field(
-        None, description="Or until when: an ISO 8601 date and time; UTC if it names no zone."
+        None, description="Or until when, at most 30 days from now: an ISO 8601 date and time; UTC if it names no zone."
     )
 
     @field_validator("until")
     @classmethod
     def _is_in_a_zone(cls, until: datetime | None) -> datetime | None:
-        return until.replace(tzinfo=UTC) if until is not None and until.tzinfo is None else until
+        if until is None:
+            return None
+        try:
+            return until.replace(tzinfo=UTC) if until.tzinfo is None else until.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("is no moment that a clock shows") from None
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> "WaitArguments":
