@@ -1,4 +1,4 @@
-"""One stack for all examples, with a provider that says what each needs said."""
+"""One stack with machines for all examples, with a provider that says what each needs said."""
 
 from collections.abc import Iterator
 
@@ -11,9 +11,11 @@ from outlive.testing.pretend_provider import provider_process
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     with provider_process() as provider:
-        home = Home(tmp_path_factory.mktemp("examples") / "home", **provider.environment())
+        path = tmp_path_factory.mktemp("examples") / "home"
+        home = Home(path, OUTLIVE_MACHINES__ENABLED="on", **provider.environment())
         try:
             home.up()
             yield home
         finally:
             home.stop()
+            home.end_sandboxes()
