@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 FIELDS = (
     *("id", "agent", "title", "environment", "model", "metadata", "parent", "state", "turn", "machine", "head"),
-    *("created_by", "created_at", "updated_at", "archived_at"),
+    *("created_by", "created_at", "updated_at", "archived_at", "subagent_of"),
 )
 ENVELOPE = (*("id", "seq", "position", "conversation", "turn", "step", "attempt", "type", "v", "at", "actor", "data"),)
 
