@@ -39,7 +39,7 @@ from outlive.conversation.events import (
 )
 from outlive.conversation.log import Append, Conversation
 from outlive.loop.fork_facts import Told, nearest, rolled_back_before
-from outlive.loop.subagents.link import link_of
+from outlive.loop.subagents.link import link_of, turn_of
 from outlive.loop.tools.checkout import checkout_id
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import MachineFilter, Records
@@ -112,6 +112,9 @@ class MachineForks:
         link = link_of(child.id, child.metadata)
         if link is None or child.machine is None or child.turn is not None or link.machine == "same":
             return False
+        ended = ("turn.finished", turn_of(child.id))
+        if not [None async for event in self._events(child.id, 0) if (event.type, event.turn) == ended]:
+            return False  # it has not begun
         machine = await self._records.machines.get(MachineId(child.machine))
         if link.machine == "fork" and not link.detached and machine.id == machine_of(child.id):
             if not is_gone(machine):

@@ -76,7 +76,7 @@ class TurnSweeper:
                     if await self._loop.is_running(turn.conversation):
                         if turn.state == "running" and turn.is_idle and self._is_settled(turn):
                             await self._loop.submit(turn.conversation)
-                        if turn.state == "running" and self._look_after is not None and self._is_settled(turn):
+                        if self._look_after is not None and self._is_settled(turn):
                             await self._look_after(turn.conversation)
                     elif self._is_settled(turn):
                         await self._loop.restart(turn.conversation, _REASON)

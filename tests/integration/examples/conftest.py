@@ -1,4 +1,4 @@
-"""One stack for all examples, with a provider that says what each needs said."""
+"""One stack with machines for all examples, with a provider that says what each needs said."""
 
 from collections.abc import Iterator
 
@@ -13,6 +13,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     with provider_process() as provider:
         home = Home(
             tmp_path_factory.mktemp("examples") / "home",
+            OUTLIVE_MACHINES__ENABLED="on",
             OUTLIVE_MCP__ALLOWED_HOSTS='["127.0.0.1:*"]',
             **provider.environment(),
         )
@@ -21,3 +22,4 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
             yield home
         finally:
             home.stop()
+            home.end_sandboxes()

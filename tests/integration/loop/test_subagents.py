@@ -8,14 +8,16 @@ import pytest
 
 from eventually import eventually
 from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, types
-from outlive.base import ConversationId, TurnId
-from outlive.conversation.events import Delta, Event
+from outlive.base import ConversationId, TurnId, to_text
+from outlive.conversation.events import Delta, Event, NewEvent, SubagentFinished, TurnFinished
+from outlive.conversation.log import Append
 from outlive.conversation.position import START
 from outlive.loop.agents import AgentDefinition
 from outlive.loop.sweeper import TurnSweeper
 
 pytestmark = pytest.mark.anyio
 
+SLOW = '[[tool wait {"seconds": 600}]] [[say Late.]]'
 SHORT = '[[tool wait {"seconds": 2}]] '
 TOOLS = ("read_file", "wait", "subagent")
 
@@ -31,6 +33,11 @@ def call(prompt: str, word: str = "tool", **more: Any) -> str:
     """A call of the tool; the script for the subagent is in its prompt, so that the parent's own does not end there."""
     given = json.dumps({"prompt": prompt, **more}).replace("[", "\\u005b").replace("]", "\\u005d")
     return f"[[{word} subagent {given}]]" if word == "tool" else f"[[also tool subagent {given}]]"
+
+
+def sweeper_of(stage: Stage) -> TurnSweeper:
+    look_after = stage.made.sweeper._look_after
+    return TurnSweeper(stage.parts.catalog, stage.loop, stage.parts.clock, settle_s=0.0, look_after=look_after)
 
 
 async def children(stage: Stage, conversation: ConversationId, count: int = 1) -> list[ConversationId]:
@@ -101,9 +108,8 @@ async def test_a_detached_one_reports_once_to_a_turn_that_is_long_over(stage: St
 
 
 async def test_who_is_interrupted_interrupts_the_attached_and_not_the_detached(stage: Stage) -> None:
-    slow = '[[tool wait {"seconds": 600}]] [[say Late.]]'
-    nested = call(slow)
-    conversation, turn = await begin(stage, f"{call(nested)} {call(slow, 'also', detached=True)} [[say Never.]]")
+    nested = call(SLOW)
+    conversation, turn = await begin(stage, f"{call(nested)} {call(SLOW, 'also', detached=True)} [[say Never.]]")
     await children(stage, conversation, 2)
     begun = data_of(await stage.events(conversation), "subagent.started")
     attached = next(ConversationId(each["conversation"]) for each in begun if not each["detached"])
@@ -120,21 +126,41 @@ async def test_who_is_interrupted_interrupts_the_attached_and_not_the_detached(s
 
 async def test_what_nobody_was_told_the_sweeper_finds(stage: Stage) -> None:
     """The word to the parent, and the word to the child, are lost; their logs are not."""
-    slow = '[[tool wait {"seconds": 600}]] [[say Late.]]'
-    conversation, turn = await begin(stage, f"{call(slow)} [[say Done.]]")
+    conversation, turn = await begin(stage, f"{call(SLOW)} [[say Done.]]")
     [child] = await children(stage, conversation)
     await eventually(lambda: stage.has(child, "turn.parked"), WITHIN_S)
     await stage.client.get_workflow_handle(conversation).terminate()
     await stage.client.get_workflow_handle(child).terminate()
-    sweeper = TurnSweeper(
-        stage.parts.catalog, stage.loop, stage.parts.clock, settle_s=0.0, look_after=stage.made.sweeper._look_after
-    )
-    await sweeper.sweep()
+    await sweeper_of(stage).sweep()
     await stage.loop.interrupt(child, TurnId(child.replace("conv", "turn")), by=PERSON, reason="no more")
     events = await stage.ended(conversation, turn)
     [result] = data_of(events, "tool.finished")
     assert result["outcome"] == "failed"
     assert "interrupted" in result["output"]
+
+
+async def test_an_end_whose_word_was_lost_is_told_by_the_sweeper(stage: Stage) -> None:
+    conversation, turn = await begin(stage, f"{call(SLOW)} [[say Done.]]")
+    [child] = await children(stage, conversation)
+    await eventually(lambda: is_waiting_for(stage, conversation), WITHIN_S)
+    said = NewEvent(SubagentFinished(conversation=child, outcome="done"), to_text(stage.parts.clock.now()))
+    key = f"subagent/{child}/finished"
+    await stage.parts.conversations.append(Append(conversation, (said,), key=key, actor=PERSON, turn=turn))
+    await sweeper_of(stage).sweep()
+    events = await stage.ended(conversation, turn)
+    assert data_of(events, "tool.finished")[0]["outcome"] == "lost", "nobody can say what came of it: it goes on"
+
+
+async def test_one_whose_parent_ended_without_a_word_is_stopped_by_the_sweeper(stage: Stage) -> None:
+    conversation, turn = await begin(stage, f"{call(SLOW)} [[say Done.]]")
+    [child] = await children(stage, conversation)
+    await eventually(lambda: stage.has(child, "turn.parked"), WITHIN_S)
+    await stage.client.get_workflow_handle(conversation).terminate()
+    ended = NewEvent(TurnFinished(outcome="failed"), to_text(stage.parts.clock.now()))
+    await stage.parts.conversations.append(Append(conversation, (ended,), key="end", actor=PERSON, turn=turn))
+    await sweeper_of(stage).sweep()
+    await eventually(lambda: stage.has(child, "turn.finished"), WITHIN_S)
+    assert data_of(await stage.events(child), "turn.finished")[0]["outcome"] == "interrupted"
 
 
 async def test_they_may_be_three_deep_and_the_fourth_is_refused(stage: Stage) -> None:

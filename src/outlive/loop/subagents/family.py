@@ -35,6 +35,7 @@ from outlive.loop.subagents.link import (
     child_of,
     ending_of,
     link_in,
+    link_of,
     operation_of,
     progress_of,
     refusal_of,
@@ -104,9 +105,10 @@ class Subagents:
         link = link_in(view.conversation, view.events)
         if link is not None:
             await self._tell(view, link)
-        for child in view.state.children:
-            await self._see_to(view, child)
-        await self._views.refresh(view)
+        if children := view.state.children:
+            for child in children:
+                await self._see_to(view, child)
+            await self._views.refresh(view)
         turn = view.state.turn
         calls = turn.answer.calls if turn is not None and turn.answer is not None else ()
         if not is_own and any(call.outcome is None and call.child and call.child.outcome for call in calls):
@@ -114,14 +116,14 @@ class Subagents:
 
     async def look_after(self, conversation: ConversationId) -> None:
         """A turn of it is open, and quiet. One that nobody waits for any more is stopped."""
-        view = await self._views.catch_up(conversation)
-        link, turn = link_in(conversation, view.events), view.state.turn
-        is_waited_for = link is None or link.detached or turn is None or turn.id != turn_of(conversation)
-        if link is not None and not is_waited_for:
-            is_waited_for = (await self._conversations.get(link.conversation)).turn == link.turn
-        if not is_waited_for:
-            await self._interrupt(conversation)
-        await self.mend(view, is_own=False)
+        found = await self._conversations.get(conversation)
+        link = link_of(conversation, found.metadata)
+        if link is not None and not link.detached and found.turn == turn_of(conversation):
+            parent = await self._conversations.get(link.conversation)
+            if parent.turn != link.turn:
+                await self._interrupt(conversation)
+        if found.state == "running":
+            await self.mend(await self._views.catch_up(conversation), is_own=False)
 
     def show(self, view: View) -> None:
         """What a subagent does, in short, as live output of the step that waits for it."""
