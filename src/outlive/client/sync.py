@@ -133,6 +133,14 @@ class Conversation(ConversationShown):
         """A replay beside what it is a replay of; with `other` the newest turns of the two conversations."""
         return self._loop.run(self._twin.comparison, other)
 
+    def budget(self) -> dict[str, Any]:
+        """`{"limits", "used", "question"}`. `conflict` if its agent has no budget."""
+        return self._loop.run(self._twin.budget)
+
+    def raise_budget(self, *, scope: str = "both", **amounts: float) -> dict[str, Any]:
+        """Add to its limits: `tokens`, `usd`, `steps`, `seconds`, of the open turn, of the conversation or of both."""
+        return self._loop.run(self._twin.raise_budget, scope=scope, **amounts)
+
     def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         self._loop.run(self._twin.archive)

@@ -24,7 +24,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 
 from outlive.base import Clock, InvalidError, NotFoundError, SystemClock, to_text
 from outlive.loop.binding import Persona
+from outlive.loop.budgets.amounts import budget_of
+from outlive.loop.budgets.room import unknown_price
 from outlive.loop.holds import HOLD_LIMIT_S
+from outlive.loop.models.prices import price_of
 from outlive.loop.models.registry import parse_model
 from outlive.loop.state import Binding
 from outlive.loop.tools.facts import RUNS
@@ -126,6 +129,9 @@ async def check_known(definition: AgentDefinition, offers: ToolOffers | None = N
     readable, whatever a later release, or a user's worker, still has."""
     if definition.model is not None:
         parse_model(definition.model)
+    budget = budget_of(definition.budget)
+    if budget is not None and budget.has_money and definition.model is not None and not price_of(definition.model):
+        raise unknown_price(definition.model)
     policy = policy_of(definition)
     foreign = [name for name in policy.approve if name not in definition.tools or name in _ASK_ANYWAY]
     if foreign:
@@ -247,7 +253,14 @@ class AgentRegistry:
             found = (await self.version(*key)).definition
             policy = policy_of(found)
             approve = frozenset(policy.approve)
-            persona = Persona(found.instructions, found.tools, found.environment, approve, policy.approve_expires_s)
+            persona = Persona(
+                found.instructions,
+                found.tools,
+                found.environment,
+                approve,
+                policy.approve_expires_s,
+                budget_of(found.budget),
+            )
             self._remembered[key] = persona
             while len(self._remembered) > _REMEMBERED:
                 self._remembered.popitem(last=False)

@@ -4,6 +4,7 @@ once may be remembered."""
 from dataclasses import dataclass
 from typing import Protocol
 
+from outlive.loop.budgets.amounts import Budget
 from outlive.loop.state import Binding
 
 
@@ -16,6 +17,7 @@ class Persona:
     environment: str | None = None
     approve: frozenset[str] = frozenset()  # tools that are run only if a person approves
     approve_expires_s: float | None = None
+    budget: Budget | None = None
 
 
 class Agents(Protocol):

@@ -33,7 +33,7 @@ PUBLIC_TYPES = """
     approval.requested approval.decided machine.attached machine.hibernated machine.woken machine.rebooted
     machine.rolled_back machine.lost subagent.started subagent.finished artifact.published turn.interrupted
     turn.recovered turn.finished conversation.archived machine.forked replay.started replay.parted
-    wait.started turn.parked
+    wait.started turn.parked budget.raised
 """.split()
 
 
