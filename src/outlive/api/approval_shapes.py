@@ -18,6 +18,10 @@ class NewDecision(BaseModel):
         StringConstraints(max_length=COMMENT_LIMIT),
         Field(description="Told to the agent. To a question of the agent's own it is the answer."),
     ] = None
+    amount: Annotated[
+        float | None,
+        Field(gt=0, le=10**12, description="By how much the budget is raised that this is about; else as asked for."),
+    ] = None
 
 
 class ApprovalsQuery(BaseModel):
@@ -44,6 +48,7 @@ class ApprovalShown(BaseModel):
     decided_by: str | None
     decided_at: str | None
     comment: str | None
+    budget: dict[str, Any] | None
 
 
 class ApprovalPage(BaseModel):

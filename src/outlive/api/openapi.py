@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from outlive.api.agent_shapes import NewAgent
 from outlive.api.approval_shapes import NewDecision
+from outlive.api.budget_shapes import NewRaise
 from outlive.api.environment_shapes import NewEnvironment
 from outlive.api.errors import PROBLEM_TYPE
 from outlive.api.gate import PUBLIC
@@ -33,6 +34,7 @@ _OURS: tuple[type[BaseModel], ...] = (
     NewMessage,
     NewPause,
     NewPrincipal,
+    NewRaise,
     NewReplay,
     NewRun,
     NewSignal,

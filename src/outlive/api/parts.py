@@ -15,6 +15,7 @@ from outlive.conversation.artifacts import Artifacts
 from outlive.conversation.conversations import Conversations
 from outlive.governance import Idempotency, Principal, Principals
 from outlive.loop.agents import AgentRegistry
+from outlive.loop.budgets.raising import Budgets
 from outlive.loop.client import LoopClient
 from outlive.loop.races.race import RaceRecords
 from outlive.machine.caller import MachineCaller
@@ -61,6 +62,7 @@ class ApiParts:
 
     conversations: Conversations
     approvals: Approvals
+    budgets: Budgets
     artifacts: Artifacts
     principals: Principals
     idempotency: Idempotency

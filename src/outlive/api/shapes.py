@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints
 from pydantic.json_schema import WithJsonSchema
 
+from outlive.api.budget_shapes import BudgetShown
 from outlive.base import Kind, is_id
 from outlive.conversation.blobs import is_blob_name
 from outlive.conversation.events import SEQ_MAX
@@ -212,6 +213,12 @@ class ConversationShown(BaseModel):
     created_at: str
     updated_at: str
     archived_at: str | None
+
+
+class ConversationWithBudget(ConversationShown):
+    budget: Annotated[
+        BudgetShown | None, Field(description="What it may use and has used; null if its agent has no budget.")
+    ]
 
 
 class ConversationPage(BaseModel):

@@ -25,6 +25,10 @@ class State(StrEnum):
 ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="Id of the approval (appr_...).")]
 Comment = Annotated[str | None, typer.Option("--comment", help="Told to the agent; of a question, the answer.")]
 
+Amount = Annotated[
+    float | None, typer.Option("--amount", min=0, help="Of more budget: how much is added. Without, what is asked for.")
+]
+
 
 def add_commands(app: typer.Typer) -> None:
     app.command("approvals")(approvals)
@@ -67,16 +71,17 @@ def _table(found: "Sequence[ApprovalFacts]") -> str:
     return table(("ID", "STATE", "EXPIRES", "CONVERSATION", "QUESTION"), rows)
 
 
-def approve(id: ApprovalId, comment: Comment = None, json: Json = False) -> None:
+def approve(id: ApprovalId, comment: Comment = None, amount: Amount = None, json: Json = False) -> None:
     """Say yes: the tool is run, the turn goes on.
 
     \b
     Examples:
       outlive approve appr_0198...
       outlive approve appr_0198... --comment "Use port 8080"
+      outlive approve appr_0198... --amount 5
     """
     with open_client() as client:
-        _told(client.approvals.approve(id, comment), json)
+        _told(client.approvals.approve(id, comment, amount=amount), json)
 
 
 def deny(id: ApprovalId, comment: Comment = None, json: Json = False) -> None:

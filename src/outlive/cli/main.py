@@ -14,6 +14,7 @@ from outlive.cli import (
     approvals,
     bases,
     batch,
+    budgets,
     conversations,
     demo,
     doctor,
@@ -48,7 +49,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, replay, races, batch, approvals, agents, histories)
+_CONVERSING = (turns, conversations, replay, races, batch, approvals, budgets, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

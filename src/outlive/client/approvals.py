@@ -33,6 +33,7 @@ class ApprovalFacts:
     decided_by: str | None
     decided_at: str | None
     comment: str | None
+    budget: Mapping[str, Any] | None
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -72,16 +73,19 @@ class AsyncApprovals:
     async def get(self, id: str) -> ApprovalFacts:
         return approval_of(await self._transport.call("GET", f"/approvals/{_checked(id)}"))
 
-    async def approve(self, id: str, comment: str | None = None) -> ApprovalFacts:
-        """Yes. To a question of the agent's own, the comment is the answer."""
-        return await self._decide(id, "approve", comment)
+    async def approve(self, id: str, comment: str | None = None, *, amount: float | None = None) -> ApprovalFacts:
+        """Yes. To a question of the agent's own, the comment is the answer. `amount`: by how much the budget is raised
+        that this is about; without, by what was asked for."""
+        return await self._decide(id, "approve", comment, {"amount": amount} if amount is not None else {})
 
     async def deny(self, id: str, comment: str | None = None) -> ApprovalFacts:
         """No; the agent is told the comment."""
         return await self._decide(id, "deny", comment)
 
-    async def _decide(self, id: str, decision: str, comment: str | None) -> ApprovalFacts:
-        body = {"decision": decision, **({"comment": comment} if comment is not None else {})}
+    async def _decide(
+        self, id: str, decision: str, comment: str | None, more: Mapping[str, Any] | None = None
+    ) -> ApprovalFacts:
+        body = {"decision": decision, **({"comment": comment} if comment is not None else {}), **(more or {})}
         return approval_of(await self._transport.call("POST", f"/approvals/{_checked(id)}", body))
 
 
@@ -99,9 +103,10 @@ class Approvals:
     def get(self, id: str) -> ApprovalFacts:
         return self._loop.run(self._twin.get, id)
 
-    def approve(self, id: str, comment: str | None = None) -> ApprovalFacts:
-        """Yes. To a question of the agent's own, the comment is the answer."""
-        return self._loop.run(self._twin.approve, id, comment)
+    def approve(self, id: str, comment: str | None = None, *, amount: float | None = None) -> ApprovalFacts:
+        """Yes. To a question of the agent's own, the comment is the answer. `amount`: by how much the budget is raised
+        that this is about; without, by what was asked for."""
+        return self._loop.run(self._twin.approve, id, comment, amount=amount)
 
     def deny(self, id: str, comment: str | None = None) -> ApprovalFacts:
         """No; the agent is told the comment."""

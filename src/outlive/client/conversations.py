@@ -202,6 +202,14 @@ class AsyncConversation(ConversationShown):
             if cursor is None:
                 return found
 
+    async def budget(self) -> dict[str, Any]:
+        """`{"limits", "used", "question"}`. `conflict` if its agent has no budget."""
+        return await self._transport.call("GET", f"/conversations/{self.id}/budget")
+
+    async def raise_budget(self, *, scope: str = "both", **amounts: float) -> dict[str, Any]:
+        """Add to its limits: `tokens`, `usd`, `steps`, `seconds`, of the open turn, of the conversation or of both."""
+        return await self._transport.call("POST", f"/conversations/{self.id}/budget", {"scope": scope, **amounts})
+
     async def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         await self._transport.call("DELETE", f"/conversations/{self.id}")

@@ -153,6 +153,14 @@ class Conversation(ConversationShown):
         """Those that it began, in their order: `{"conversation", "turn", "state", "outcome", ...}`."""
         return self._loop.run(self._twin.subagents)
 
+    def budget(self) -> dict[str, Any]:
+        """`{"limits", "used", "question"}`. `conflict` if its agent has no budget."""
+        return self._loop.run(self._twin.budget)
+
+    def raise_budget(self, *, scope: str = "both", **amounts: float) -> dict[str, Any]:
+        """Add to its limits: `tokens`, `usd`, `steps`, `seconds`, of the open turn, of the conversation or of both."""
+        return self._loop.run(self._twin.raise_budget, scope=scope, **amounts)
+
     def archive(self) -> None:
         """Hide it from lists. It stays readable and takes no new messages."""
         self._loop.run(self._twin.archive)

@@ -6,9 +6,11 @@ Rule 1: an approval is two events of its conversation and nothing else: `approva
 Rule 2: it can be decided while its turn is open and it has not expired. One whose turn has ended is expired, whatever
         else is said of it.
 Rule 3: one about a tool is bound to the tool and its arguments by their digest. Whoever runs it compares.
+Rule 4: who approves of more of a budget raises it in the same batch: by what was asked for, or by the amount given.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
@@ -21,6 +23,7 @@ from outlive.base import (
     ConflictError,
     ConversationId,
     EventId,
+    InvalidError,
     NotFoundError,
     OperationId,
     TurnId,
@@ -29,7 +32,7 @@ from outlive.base import (
     to_text,
 )
 from outlive.conversation.conversations import Conversations
-from outlive.conversation.events import ApprovalDecided, Event, NewEvent
+from outlive.conversation.events import ApprovalDecided, BudgetQuestion, BudgetRaised, Event, NewEvent
 from outlive.conversation.log import Append
 
 ApprovalState = Literal["pending", "approved", "denied", "expired"]
@@ -101,6 +104,7 @@ class Approval(NamedTuple):
     decided_by: str | None
     decided_at: str | None
     comment: str | None
+    budget: dict[str, JsonValue] | None
 
 
 def approval_of(found: Found, now: str) -> Approval:
@@ -126,6 +130,7 @@ def approval_of(found: Found, now: str) -> Approval:
         decided_by=found.decided.actor if found.decided is not None else None,
         decided_at=found.decided.at if found.decided is not None else None,
         comment=decided["comment"] if decided is not None else None,
+        budget=asked["budget"],
     )
 
 
@@ -159,10 +164,17 @@ class Approvals:
         return listed[:limit]
 
     async def decide(
-        self, operation: OperationId, approval: ApprovalId, decision: Decision, *, actor: str, comment: str | None
+        self,
+        operation: OperationId,
+        approval: ApprovalId,
+        decision: Decision,
+        *,
+        actor: str,
+        comment: str | None,
+        amount: float | None = None,
     ) -> Approval:
         """Decide, once: in the log when this returns. The same operation again: the same answer. `conflict` if it was
-        decided, has expired, or its turn is over."""
+        decided, has expired, or its turn is over. `amount`: by how much the budget that it is about is raised."""
         data = ApprovalDecided(approval=approval, decision=decision, comment=comment)
         event = EventId(derive("evt", operation))
         for _ in range(_TRIES):
@@ -173,12 +185,14 @@ class Approvals:
             conversation = await self._conversations.get(found.conversation)
             if conversation.turn != found.asked.turn:
                 continue  # it has ended just now: the next look says so
-            new = NewEvent(data, to_text(self._clock.now()), event)
+            now = to_text(self._clock.now())
+            more = raise_of(approval_of(found, now), decision, amount)
+            raised = [NewEvent(more, now, EventId(derive("evt", operation, 2)))] if more is not None else []
             try:
                 await self._conversations.append(
                     Append(
                         found.conversation,
-                        (new,),
+                        (NewEvent(data, now, event), *raised),
                         key=decide_key(approval),
                         actor=actor,
                         turn=found.asked.turn,
@@ -203,6 +217,19 @@ class Approvals:
         asked = await self._conversations.whole(found.asked)
         decided = await self._conversations.whole(found.decided) if found.decided is not None else None
         return found._replace(asked=asked, decided=decided)
+
+
+def raise_of(approval: Approval, decision: Decision, amount: float | None) -> BudgetRaised | None:
+    """What is written with the decision. Pure."""
+    asked = BudgetQuestion.model_validate(approval.budget) if approval.budget is not None else None
+    if amount is not None and (asked is None or decision != "approve"):
+        raise InvalidError("approval.amount", "An amount is for approving of more of a budget, and nothing else.")
+    if asked is None or decision != "approve":
+        return None
+    given = asked.amount if amount is None else amount
+    whole = asked.limit in ("tokens", "steps")
+    added = {asked.limit: math.ceil(given) if whole else given}
+    return BudgetRaised.model_validate({"scope": asked.scope, "approval": approval.id, **added})
 
 
 def refuse_decided(approval: Approval, now: str) -> None:

@@ -135,12 +135,26 @@ class ToolFinished(EventData):
     blob: str | None = None
 
 
+BudgetScope = Literal["turn", "conversation"]
+BudgetLimit = Literal["tokens", "usd", "steps", "seconds"]
+
+
+class BudgetQuestion(BaseModel):
+    """Which limit would be passed, and by how much it is raised if nobody names another amount."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    scope: BudgetScope
+    limit: BudgetLimit
+    amount: float
+
+
 class ApprovalRequested(EventData):
     """A person is asked. With `digest`, whether `tool` may be run with exactly these `arguments`, for this `effect`;
-    without, a question of the agent's own, with what it proposes. `step` is the one that waits for it."""
+    with `budget`, whether the turn may use more; else a question of the agent's own, with what it proposes. `step` is
+    the one that waits for it; for more of a budget the whole turn does."""
 
     type = "approval.requested"
-    v = 2
+    v = 3
     approval: str
     question: str
     digest: str | None = None
@@ -150,6 +164,7 @@ class ApprovalRequested(EventData):
     tool: str | None = None
     arguments: dict[str, JsonValue] | None = None
     proposal: str | None = None
+    budget: BudgetQuestion | None = None
 
 
 class ApprovalDecided(EventData):
@@ -159,6 +174,19 @@ class ApprovalDecided(EventData):
     approval: str
     decision: Literal["approve", "deny", "expired"]
     comment: str | None = None
+
+
+class BudgetRaised(EventData):
+    """Somebody gave more: so much is added to the limits that there are, of the turn of this event, of the conversation
+    or of both. `approval`: the question that this answers."""
+
+    type = "budget.raised"
+    scope: Literal["turn", "conversation", "both"]
+    tokens: int = 0
+    usd: float = 0.0
+    steps: int = 0
+    seconds: float = 0.0
+    approval: str | None = None
 
 
 class WaitStarted(EventData):
@@ -324,6 +352,7 @@ DURABLE: dict[str, type[EventData]] = {
         ToolFinished,
         ApprovalRequested,
         ApprovalDecided,
+        BudgetRaised,
         WaitStarted,
         MachineAttached,
         MachineForked,

@@ -29,6 +29,7 @@ _NOTES = frozenset(
         "conversation.archived",
         "approval.requested",
         "approval.decided",
+        "budget.raised",
         "wait.started",
         "machine.attached",
         "machine.forked",

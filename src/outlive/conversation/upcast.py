@@ -38,6 +38,11 @@ def _approval_requested_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "step": None, "effect": None, "tool": None, "arguments": None, "proposal": None}
 
 
+def _approval_requested_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Nobody was asked for more of a budget."""
+    return {**data, "budget": None}
+
+
 def _subagent_started_1(data: dict[str, Any]) -> dict[str, Any]:
     """No step waited for it."""
     return {**data, "step": None, "detached": False, "machine": "same"}
@@ -50,6 +55,7 @@ def _turn_interrupted_1(data: dict[str, Any]) -> dict[str, Any]:
 
 UPCASTS: dict[tuple[str, int], Upcast] = {
     ("approval.requested", 1): _approval_requested_1,
+    ("approval.requested", 2): _approval_requested_2,
     ("model.responded", 1): _model_responded_1,
     ("subagent.started", 1): _subagent_started_1,
     ("turn.interrupted", 1): _turn_interrupted_1,

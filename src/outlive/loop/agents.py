@@ -24,7 +24,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 
 from outlive.base import Clock, InvalidError, NotFoundError, SystemClock, to_text
 from outlive.loop.binding import Persona
+from outlive.loop.budgets.amounts import Budget, budget_of
+from outlive.loop.budgets.room import unknown_price
 from outlive.loop.holds import HOLD_LIMIT_S
+from outlive.loop.models.prices import price_of
 from outlive.loop.models.registry import parse_model
 from outlive.loop.state import Binding
 from outlive.loop.tools.facts import RUNS
@@ -136,6 +139,9 @@ async def check_known(definition: AgentDefinition, offers: ToolOffers | None = N
     readable, whatever a later release, or a user's worker, still has."""
     if definition.model is not None:
         parse_model(definition.model)
+    budget = budget_of(definition.budget)
+    if budget is not None and budget.has_money and definition.model is not None and not price_of(definition.model):
+        raise unknown_price(definition.model)
     policy = policy_of(definition)
     servers = {server.name for server in definition.mcp}
     own = {*definition.tools, *(name for name in policy.approve if server_of(name) in servers)}
@@ -167,6 +173,14 @@ def policy_of(definition: AgentDefinition, *, is_strict: bool = True) -> AgentPo
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(("policy", *(str(part) for part in first["loc"])))
         raise InvalidError("agent.policy", f"{where}: {first['msg']}.") from None
+
+
+def _kept_budget(definition: AgentDefinition) -> Budget | None:
+    """None for one of a shape that was only kept when it was applied: nothing acted on it."""
+    try:
+        return budget_of(definition.budget)
+    except InvalidError:
+        return None
 
 
 def follows(newest: Agent | None, definition: AgentDefinition, *, is_builtin: bool) -> int | None:
@@ -268,6 +282,7 @@ class AgentRegistry:
                 approve=frozenset(policy.approve),
                 approve_expires_s=policy.approve_expires_s,
                 mcp=found.mcp,
+                budget=_kept_budget(found),
             )
             self._remembered[key] = persona
             while len(self._remembered) > _REMEMBERED:

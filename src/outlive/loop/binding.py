@@ -4,6 +4,7 @@ once may be remembered."""
 from dataclasses import dataclass
 from typing import Protocol
 
+from outlive.loop.budgets.amounts import Budget
 from outlive.loop.state import Binding
 from outlive.loop.tools.mcp.server import McpServer
 
@@ -18,6 +19,7 @@ class Persona:
     approve: frozenset[str] = frozenset()  # tools that are run only if a person approves
     approve_expires_s: float | None = None
     mcp: tuple[McpServer, ...] = ()
+    budget: Budget | None = None
 
 
 class Agents(Protocol):

@@ -5,6 +5,9 @@
     none                                                           | nothing
     interrupted                                                    | finish: interrupted
     opened by a message, not begun                                 | begin
+    a person was asked for more of a budget;                       |
+        and said no, or has not answered in time                   | finish: out_of_budget
+        and has not answered yet                                   | wait, until that expires
     paused; and what follows is a step that has not begun, or wait | wait, until it is resumed
     the newest answer has calls without a result;                  |
         an approval of one has expired, and no message waits       | finish: waiting_expired
@@ -31,7 +34,7 @@ from typing import Any, Literal
 
 from outlive.loop.fold import step_id
 from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep, Wait
-from outlive.loop.state import Call, OpenTurn, TurnState
+from outlive.loop.state import Call, Hold, OpenTurn, TurnState
 
 Runs = Literal["parallel", "in_turn"]
 
@@ -47,6 +50,8 @@ class Limits:
 LIMITS = Limits()
 
 _EXPIRED = "Nobody answered in time."
+_NO_MORE = "The budget is used up, and a person did not raise it."
+_NOBODY = "The budget is used up, and nobody raised it in time."
 
 Next = Begin | ModelStep | tuple[ToolStep, ...] | Wait | Finish
 
@@ -78,6 +83,8 @@ def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Li
         return Finish(outcome="interrupted")
     if turn.bound is None:
         return _begin(state)
+    if turn.gate is not None and turn.gate.decision != "approve":
+        return _at_gate(turn.gate, now, is_parked=turn.is_parked)
     missing = [call for call in answer.calls if call.outcome is None] if answer else []
     if missing:
         return _next_calls(missing, state, turn, runs, limits.at_once, now)
@@ -109,6 +116,15 @@ def _begin(state: TurnState) -> Begin:
     """The newest message that asks for a model gets it; else the conversation does."""
     asked = [message.model for message in state.waiting if message.model is not None]
     return Begin(agent=state.agent, model=asked[-1] if asked else state.model)
+
+
+def _at_gate(gate: Hold, now: str, *, is_parked: bool) -> Next:
+    """Nothing is begun while nobody has said whether it may cost more."""
+    if gate.decision is not None:
+        return Finish(outcome="out_of_budget", reason=_NO_MORE if gate.decision == "deny" else _NOBODY)
+    if gate.until <= now:
+        return Finish(outcome="out_of_budget", reason=_NOBODY)
+    return Wait(until=gate.until, is_parked=is_parked)
 
 
 def _next_calls(

@@ -10,10 +10,10 @@ Rule 2: a cut is deep (down to `_AFTER_A_CUT` of the budget) and is made where t
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from outlive.loop.models.messages import AssistantMessage, Message, Note, ToolResultMessage, UserMessage
+from outlive.loop.models.messages import AssistantMessage, Message, Note, ToolResultMessage, ToolSpec, UserMessage
 from outlive.loop.spoken import Answered, Unit
 
 RESULT_BYTES = 32_768  # of one tool's output, unless a setting says otherwise
@@ -41,6 +41,11 @@ def estimate_message(message: Message) -> int:
             return _MESSAGE_TOKENS + estimate_tokens(text) + IMAGE_TOKENS * len(images)
         case Note(text):
             return _MESSAGE_TOKENS + estimate_tokens(text)
+
+
+def estimate_tools(tools: Iterable[ToolSpec]) -> int:
+    """What the model is told of its tools."""
+    return sum(estimate_tokens(tool.name + tool.description + json.dumps(tool.parameters)) for tool in tools)
 
 
 def shorten(text: str, limit: int) -> str:

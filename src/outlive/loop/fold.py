@@ -10,7 +10,8 @@ Rule 3: a message that came after somebody asked for an interrupt (`turn.interru
 Rule 4: the place of a step in its turn follows from the sealed answers alone, so that parallel tools, retries and
         crashes never move it: an answer at n has its calls at n + 1, n + 2, ..., and the next answer comes after them.
 Rule 5: a call is held by what was asked or said about its step (`approval.requested`, `wait.started`). The turn is
-        parked from `turn.parked` on, until something comes that it has to look at.
+        parked from `turn.parked` on, until something comes that it has to look at. A question for more of a budget
+        holds all of the turn.
 Rule 6: a call that began a subagent (`subagent.started`) waits for it, unless it is detached, until the log says that
         it ended (`subagent.finished`); that may stand before, and concerns detached ones of turns long over too.
 """
@@ -56,6 +57,7 @@ class _Turn:
     attempts: dict[StepId, int] = field(default_factory=dict)
     starts: dict[StepId, int] = field(default_factory=dict)  # the seq at which the last attempt started
     is_interrupted: bool = False
+    gate: Hold | None = None
     is_paused: bool = False
     is_parked: bool = False
 
@@ -68,6 +70,7 @@ class _Turn:
             model_steps=self.model_steps,
             attempts=dict(self.attempts),
             is_interrupted=self.is_interrupted,
+            gate=self.gate,
             is_paused=self.is_paused,
             is_parked=self.is_parked,
         )
@@ -175,6 +178,8 @@ class TurnFold:
                 self._answer(turn, event)
             case "tool.requested" | "tool.finished":
                 _mark(turn, event)
+            case "approval.requested" if (asked := event.data)["budget"] is not None:
+                turn.gate = Hold(event.seq, asked["expires_at"], asked["approval"], yields=False)
             case "approval.requested" | "wait.started":
                 _hold(turn, event)
             case "approval.decided":
@@ -228,7 +233,9 @@ def _asked(seq: int, data: dict[str, Any]) -> Hold:
 
 
 def _decide(turn: _Turn, event: Event) -> None:
-    data = event.data
+    data, gate = event.data, turn.gate
+    if gate is not None and gate.approval == data["approval"] and gate.decision is None:
+        turn.gate = replace(gate, decision=data["decision"], decided=event.seq)
     for place, call in enumerate(turn.calls):
         hold = call.hold
         if hold is not None and hold.approval == data["approval"] and hold.decision is None:

@@ -83,8 +83,6 @@ def asked(wish: Wish, call: Call, now: datetime) -> EventData:
         case WaitFor(seconds=seconds, until=until):
             end = until if until is not None else now + timedelta(seconds=seconds or 0.0)
             end = min(max(end, now), now + timedelta(seconds=HOLD_LIMIT_S))  # "for ever" is 30 days
-                max(end, now), now + timedelta(seconds=HOLD_LIMIT_S)
-            )  # "for ever" is 30 days, and then asked again
             return WaitStarted(step=call.step, call=call.id, until=to_text(end))
         case AskPerson(question=question, proposal=proposal, expires_s=expires_s):
             return ApprovalRequested(

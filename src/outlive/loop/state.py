@@ -96,6 +96,7 @@ class OpenTurn:
     model_steps: int = 0  # sealed
     attempts: dict[StepId, int] = field(default_factory=dict)  # the last attempt of each step that has started
     is_interrupted: bool = False
+    gate: Hold | None = None  # the newest question for more of a budget: all of the turn waits for it
     is_paused: bool = False  # by a person
     is_parked: bool = False  # the log says that it waits, and nothing came since
 

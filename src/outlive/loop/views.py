@@ -11,6 +11,7 @@ from outlive.base import ConversationId, StepId, to_text
 from outlive.conversation.conversations import PAGE, Conversations
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
+from outlive.loop.budgets.ledger import BudgetFold, Ledger
 from outlive.loop.decide import LIMITS, Limits, Runs, decide
 from outlive.loop.fold import TurnFold
 from outlive.loop.plan import Plan
@@ -29,6 +30,7 @@ class View:
         self.events: list[Event] = []
         self.size = 0
         self._fold = TurnFold(conversation)
+        self._budget = BudgetFold()
 
     @property
     def seq(self) -> int:
@@ -37,6 +39,10 @@ class View:
     @property
     def state(self) -> TurnState:
         return self._fold.state()
+
+    def ledger(self, now: str) -> Ledger:
+        """What was used, at the moment `now`."""
+        return self._budget.ledger(now)
 
     def take(self, events: Iterable[Event]) -> bool:
         """Go on with `events`; those that are known change nothing. False if some are missing before them."""
@@ -48,6 +54,7 @@ class View:
                 return False
             event = upcast(event)
             self._fold.take(event)
+            self._budget.take(event)
             self.events.append(event)
             self.size += len(event.data_json)
         return True

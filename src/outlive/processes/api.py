@@ -23,6 +23,7 @@ import anyio.abc
 import uvicorn
 
 from outlive.api import FOLLOWERS_LIMIT, ApiParts, MachineParts, create_app
+from outlive.loop.budgets.raising import Budgets
 from outlive.processes.endpoint import Endpoint, publish
 from outlive.processes.http_protocol import ProblemProtocol
 from outlive.processes.lifeline import wait_for_end
@@ -130,6 +131,7 @@ def _api_parts(
     return ApiParts(
         conversations=parts.conversations,
         approvals=parts.approvals,
+        budgets=Budgets(parts.conversations, parts.agents, parts.clock),
         artifacts=parts.artifacts,
         principals=parts.principals,
         idempotency=parts.idempotency,

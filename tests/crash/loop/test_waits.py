@@ -183,6 +183,47 @@ def test_nothing_of_a_turn_that_waits_is_left_and_it_goes_on_after_the_stack_was
     stack.do(attached, "delete")
 
 
+THRIFTY = {
+    "name": "thrifty",
+    "model": "openai:gpt-4.1",
+    "instructions": "Spend little.",
+    "tools": ["wait"],
+    "budget": {"turn": {"steps": 2}},
+}
+
+
+@pytest.mark.parametrize(
+    "point",
+    [CrashPoint.APPROVAL_AFTER_REQUEST, CrashPoint.APPROVAL_AFTER_DECISION],
+)
+def test_more_budget_is_asked_for_once_and_given_once_wherever_somebody_dies(
+    stack: LoopStack, point: CrashPoint
+) -> None:
+    stack.must(stack.ask("POST", "/v1/agents", THRIFTY))
+    conversation = stack.must(stack.ask("POST", "/v1/conversations", {"agent": "thrifty"}))["id"]
+    if point is not CrashPoint.APPROVAL_AFTER_DECISION:
+        stack.arm(point)
+    script = '[[tool wait {"until": "2020-01-01T00:00:00Z"}]] [[say Done.]]'
+    stack.must(stack.ask("POST", f"/v1/conversations/{conversation}/messages", {"text": script}))
+
+    def asked() -> dict[str, Any] | None:
+        shown = stack.must(stack.ask("GET", f"/v1/conversations/{conversation}"))
+        question = shown["budget"]["question"] if shown["state"] == "waiting" else None
+        return dict(question) if question is not None and not stack.is_armed(point) else None
+
+    eventually_sync(lambda: asked() is not None, WITHIN_S, every_s=0.2)
+    shown = stack.home.run("budget", conversation).stdout
+    assert ["turn", "steps", "2", "2"] in [line.split() for line in shown.splitlines()]
+    if point is CrashPoint.APPROVAL_AFTER_DECISION:
+        stack.arm(point)
+    stack.must(stack.ask("POST", f"/v1/conversations/{conversation}/budget", {"steps": 3, "scope": "turn"}))
+    assert not stack.is_armed(point)
+    events = ended(stack, conversation)
+    types = [event["type"] for event in events]
+    assert [types.count(each) for each in ("approval.requested", "approval.decided", "budget.raised")] == [1, 1, 1]
+    assert events[-1]["data"] == {"outcome": "done", "reason": None}
+
+
 def processes_of(machine: str) -> list[str]:
     """What runs on this host for a machine."""
     found = []

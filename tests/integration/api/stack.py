@@ -29,6 +29,7 @@ from outlive.governance import CachedPrincipals, open_idempotency
 from outlive.governance.backends.sqlite import SqliteIdempotencyKeys, SqlitePrincipals, sqlite_migrations
 from outlive.loop.agents import AgentRegistry
 from outlive.loop.backends import sqlite_agents, sqlite_races
+from outlive.loop.budgets.raising import Budgets
 from outlive.processes.http_protocol import ProblemProtocol
 from outlive.storage.migrate import migrate_sqlite
 from outlive.storage.objects import open_objects
@@ -57,8 +58,10 @@ async def open_parts(home: Path) -> AsyncIterator[ApiParts]:
         principals = CachedPrincipals(SqlitePrincipals(database, clock), clock)
         await principals.ensure_owner(TOKEN)
         conversations = Conversations(log, SqliteCatalog(database), ObjectBlobs(objects), feed, clock)
+        agents = AgentRegistry(sqlite_agents.SqliteAgents(database), "demo:", clock)
         yield ApiParts(
             conversations=conversations,
+            budgets=Budgets(conversations, agents, clock),
             approvals=Approvals(conversations, SqliteApprovals(database), clock),
             artifacts=ObjectArtifacts(objects),
             principals=principals,
@@ -68,7 +71,7 @@ async def open_parts(home: Path) -> AsyncIterator[ApiParts]:
             is_loopback=True,
             readiness=_always_ready,
             closing=anyio.Event(),
-            agents=AgentRegistry(sqlite_agents.SqliteAgents(database), "demo:", clock),
+            agents=agents,
             races=sqlite_races.SqliteRaces(database),
         )
 

@@ -67,7 +67,9 @@ async def decide_approval(request: Request, approval: ApprovalInPath, _: Annotat
     parts = parts_of(request)
 
     async def act(operation: OperationId) -> Answer:
-        decided = await parts.approvals.decide(operation, id, body.decision, actor=by.id, comment=body.comment)
+        decided = await parts.approvals.decide(
+            operation, id, body.decision, actor=by.id, comment=body.comment, amount=body.amount
+        )
         reach(CrashPoint.APPROVAL_AFTER_DECISION)
         await submit(parts.loop, decided.conversation)
         return json_answer(200, approval_json(decided))

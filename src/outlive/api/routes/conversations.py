@@ -16,6 +16,7 @@ from outlive.api.shapes import (
     ArchiveQuery,
     ConversationPage,
     ConversationShown,
+    ConversationWithBudget,
     ListQuery,
     NewConversation,
     NewFork,
@@ -129,11 +130,14 @@ async def list_conversations(request: Request, query: Annotated[ListQuery, Query
     return to_response(json_answer(200, {"items": [conversation_json(each) for each in page], "next": following}))
 
 
-@router.get("/conversations/{conversation}", response_model=ConversationShown, responses=problems(404))
+@router.get("/conversations/{conversation}", response_model=ConversationWithBudget, responses=problems(404))
 async def get_conversation(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
     """One conversation as it stands."""
-    found = await parts_of(request).conversations.get(conversation_id(conversation))
-    return to_response(json_answer(200, conversation_json(found)))
+    parts = parts_of(request)
+    found = await parts.conversations.get(conversation_id(conversation))
+    budget = await parts.budgets.find(found)
+    shown = budget.to_json() if budget is not None else None
+    return to_response(json_answer(200, {**conversation_json(found), "budget": shown}))
 
 
 @router.delete("/conversations/{conversation}", status_code=204, responses=problems(404, 409))

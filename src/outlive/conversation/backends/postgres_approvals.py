@@ -13,7 +13,7 @@ _SELECT = f"""
 SELECT c.id AS of, s.turn AS open_turn, {EVENT_COLUMNS}, {EVENT_COLUMNS.replace("e.", "d.")}
 FROM events e JOIN conversations c ON c.key = e.conversation JOIN summaries s ON s.key = e.conversation
 LEFT JOIN events d ON d.batch = '{DECIDE_PREFIX}' || substr(e.batch, {ASK_LENGTH + 1})
-    AND d.conversation = e.conversation
+    AND d.conversation = e.conversation AND d.type = 'approval.decided'
 """  # noqa: S608
 _FIND = _SELECT + "WHERE e.batch = $1 LIMIT 1"
 _LIST = _SELECT + "WHERE e.batch > $1 AND e.batch < $2 {which} ORDER BY e.batch DESC LIMIT $3"

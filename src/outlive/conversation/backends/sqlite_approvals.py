@@ -17,6 +17,7 @@ _SELECT = f"""
 SELECT c.id, s.turn, {_COLUMNS.format("e")}, {_COLUMNS.format("d")}
 FROM events e JOIN conversations c ON c.key = e.place >> 32 JOIN summaries s ON s.key = c.key
 LEFT JOIN events d ON d.batch = '{DECIDE_PREFIX}' || substr(e.batch, {ASK_LENGTH + 1}) AND d.place >> 32 = +c.key
+    AND d.type = 'approval.decided'
 """  # noqa: S608
 _FIND = _SELECT + "WHERE e.batch = :key LIMIT 1"
 _LIST = _SELECT + "WHERE e.batch > :first AND e.batch < :before {which} ORDER BY e.batch DESC LIMIT :limit"

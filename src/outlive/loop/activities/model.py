@@ -8,6 +8,7 @@ Rule 2: what goes wrong at the provider is tried again as `models.errors` says, 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from temporalio import activity
@@ -17,11 +18,14 @@ from outlive.conversation.events import ModelResponded, ToolCall, TurnFinished, 
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import Progress, run_beating
 from outlive.loop.activities.begin import begin_turn
+from outlive.loop.activities.budget import find_room
 from outlive.loop.activities.pictures import fetch_pictures
 from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
+from outlive.loop.budgets import Asked, room_for_answer
 from outlive.loop.context import BOUNDS, Bounds, build_context
 from outlive.loop.failures import to_failure
+from outlive.loop.fitting import estimate_tokens, estimate_tools
 from outlive.loop.models import (
     Answer,
     ContextTooLongError,
@@ -32,6 +36,8 @@ from outlive.loop.models import (
     cost_usd,
     retry_delay_s,
 )
+from outlive.loop.models import Usage as Counted
+from outlive.loop.models.prices import price_of
 from outlive.loop.models.registry import ModelRegistry
 from outlive.loop.plan import Finish, Plan
 from outlive.loop.state import OpenTurn
@@ -60,7 +66,9 @@ class _At(NamedTuple):
     writer: StepWriter
     persona: Persona
     model: str
+    max_tokens: int
     said: list[str]
+    sent: list[int]  # tokens, as estimated, of what was asked last
     progress: Progress
 
 
@@ -123,8 +131,11 @@ class ModelActivities:
         assert turn.bound is not None
         try:
             persona = await self._agents.persona(turn.bound)
+            may_begin, max_tokens = await self._find_room(view, turn, task, persona)
+            if not may_begin:
+                return self._scribe.views.decide(view)
             writer = await self._scribe.start(view, turn, step, "model", turn.bound.model)
-            at = _At(view, turn, step, writer, persona, turn.bound.model, [], progress)
+            at = _At(view, turn, step, writer, persona, turn.bound.model, max_tokens, [], [], progress)
             begun.append(at)
             answer = await self._ask(at)
             begun.clear()
@@ -138,15 +149,35 @@ class ModelActivities:
                 return await self._give_up_or_retry(view, turn, step, attempt, error)
         return self._scribe.views.decide(view)
 
+    async def _find_room(self, view: View, turn: OpenTurn, task: ModelTask, persona: Persona) -> tuple[bool, int]:
+        """Whether the budget has room for an answer, and how long it may be."""
+        budget, most = persona.budget, self._bounds.max_tokens
+        if budget is None or turn.bound is None:
+            return True, most
+        reads = await self._estimate(view, turn, task.model.step, persona) if budget.needs_estimate else 0
+        asked = Asked(turn.bound.model, reads, most, price_of(turn.bound.model))
+        room = partial(room_for_answer, budget, n=task.model.n, asked=asked)
+        may_begin, tokens = await find_room(self._scribe, view, turn.id, persona, room)
+        return may_begin, most if tokens is None else tokens
+
+    async def _estimate(self, view: View, turn: OpenTurn, step: StepId, persona: Persona) -> int:
+        """About how many tokens the next answer has to read."""
+        images = await fetch_pictures(self._scribe.conversations.blobs, view.events)
+        others = await self._tell_others(view, turn, step, persona)
+        context = build_context(
+            view.events, instructions=_instructions(persona, others), bounds=self._bounds.context, images=images
+        )
+        return context.tokens + estimate_tools(specs_of(persona.tools, others.tools))
+
     # ── asking ──
 
     async def _ask(self, at: _At) -> Answer:
         """Ask once; with less context if the provider finds it too long."""
         client, name = await self._models.find(at.model)
         images = await fetch_pictures(self._scribe.conversations.blobs, at.view.events)
-        others = await self._tell_others(at)
+        others = await self._tell_others(at.view, at.turn, at.step, at.persona)
         tools = specs_of(at.persona.tools, others.tools)
-        instructions = "\n\n".join([at.persona.instructions, *others.notes])
+        instructions = _instructions(at.persona, others)
         bounds = self._bounds.context
         reach(CrashPoint.MODEL_BEFORE_CALL)
         for tries_left in reversed(range(_SHORTER_TRIES)):
@@ -162,9 +193,10 @@ class ModelActivities:
                 messages=context.messages,
                 system=context.system,
                 tools=tools,
-                max_tokens=self._bounds.max_tokens,
+                max_tokens=at.max_tokens,
                 step=at.step,
             )
+            at.sent[:] = [context.tokens + estimate_tools(tools)]
             try:
                 async with aclosing(client.stream(request)) as pieces:
                     return await self._listen(at, pieces)
@@ -174,13 +206,12 @@ class ModelActivities:
                 bounds = replace(bounds, tokens=context.tokens // 2)
         raise AssertionError("the last try returns or raises")
 
-    async def _tell_others(self, at: _At) -> Told:
+    async def _tell_others(self, view: View, turn: OpenTurn, step: StepId, persona: Persona) -> Told:
         """The tools that are not built in."""
-        if self._others is None or at.turn.bound is None:
+        if self._others is None or turn.bound is None:
             return Told()
-        conversation = at.view.conversation
-        operator = operator_of(conversation, at.turn.bound)
-        return await self._others.tell(at.persona, conversation, at.turn.id, at.step, operator)
+        operator = operator_of(view.conversation, turn.bound)
+        return await self._others.tell(persona, view.conversation, turn.id, step, operator)
 
     async def _listen(self, at: _At, pieces: Any) -> Answer:
         """Show what comes, to the end."""
@@ -230,12 +261,13 @@ class ModelActivities:
             await self._scribe.end(view, turn.id, actor_of(turn.bound), finished, expect=plan.seq)
 
     async def _seal_partial(self, at: _At) -> None:
-        """What was said before somebody stopped it was said."""
+        """What was said before somebody stopped it was said, and bought. How much that was is estimated."""
         text = "".join(at.said)
         if text.strip():
-            await self._scribe.seal(
-                at.view, at.writer, ModelResponded(text=text, model=at.model, stop_reason="interrupted")
-            )
+            counted = Counted(input_tokens=sum(at.sent), output_tokens=estimate_tokens(text))
+            usage = _usage(counted, at.model).model_copy(update={"estimated": True})
+            partial_answer = ModelResponded(text=text, model=at.model, usage=usage, stop_reason="interrupted")
+            await self._scribe.seal(at.view, at.writer, partial_answer)
 
 
 def _is_due(turn: OpenTurn | None, task: ModelTask) -> bool:
@@ -245,8 +277,11 @@ def _is_due(turn: OpenTurn | None, task: ModelTask) -> bool:
     return turn.bound is not None and turn.next_n == task.model.n
 
 
+def _instructions(persona: Persona, others: Told) -> str:
+    return "\n\n".join([persona.instructions, *others.notes])
+
+
 def _sealed(answer: Answer, model: str) -> ModelResponded:
-    usage = answer.usage
     return ModelResponded(
         text=answer.text,
         tool_calls=[
@@ -255,14 +290,18 @@ def _sealed(answer: Answer, model: str) -> ModelResponded:
         ],
         blocks=[*answer.blocks],
         model=model,
-        usage=Usage(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            cost_usd=cost_usd(model, usage),
-        ),
+        usage=_usage(answer.usage, model),
         stop_reason=answer.stop_reason,
+    )
+
+
+def _usage(counted: Counted, model: str) -> Usage:
+    return Usage(
+        input_tokens=counted.input_tokens,
+        output_tokens=counted.output_tokens,
+        cache_read_tokens=counted.cache_read_tokens,
+        cache_write_tokens=counted.cache_write_tokens,
+        cost_usd=cost_usd(model, counted),
     )
 
 

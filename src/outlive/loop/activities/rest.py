@@ -77,9 +77,11 @@ class RestActivities:
 
     async def _tell(self, view: View) -> None:
         turn = view.state.turn
-        if self._announce is None or turn is None or turn.answer is None:
+        if self._announce is None or turn is None:
             return
-        holds = [call.hold for call in turn.answer.calls if call.outcome is None and call.hold is not None]
+        calls = turn.answer.calls if turn.answer is not None else ()
+        holds = [call.hold for call in calls if call.outcome is None and call.hold is not None]
+        holds += [turn.gate] if turn.gate is not None else []
         pending = [ApprovalId(hold.approval) for hold in holds if hold.approval and hold.decision is None]
         await self._announce(view, pending)
 

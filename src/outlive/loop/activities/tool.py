@@ -9,18 +9,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
 from temporalio import activity
 
-from outlive.base import CrashPoint, FencedError, OutliveError, reach
+from outlive.base import CrashPoint, FencedError, OutliveError, TurnId, reach
 from outlive.conversation.events import ToolCall, ToolFinished, ToolRequested
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
+from outlive.loop.activities.budget import find_room
 from outlive.loop.activities.holding import due_call, find_call, settle
 from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
+from outlive.loop.budgets import room_for_tool
 from outlive.loop.failures import to_failure
 from outlive.loop.holds import Settled, effect_of
 from outlive.loop.plan import Plan
@@ -100,6 +103,8 @@ class ToolActivities:
             persona = await self._agents.persona(turn.bound)
             settled = None  # of a call whose result is in a recording there is nothing to wait for
             if replayed is None or replayed.result is None:
+                if not await self._has_room(view, turn.id, due, persona):
+                    return self._scribe.views.decide(view)
                 settled = await settle(self._scribe, view, turn.id, due.step, persona)
                 if settled is None:
                     return self._scribe.views.decide(view)
@@ -140,6 +145,13 @@ class ToolActivities:
             if due_call(view.state.turn, turn.id, due.step) is not None:
                 await self._say_retry(view, turn, due, attempt, error)
         return self._scribe.views.decide(view)
+
+    async def _has_room(self, view: View, turn: TurnId, due: Call, persona: Persona) -> bool:
+        budget = persona.budget
+        if budget is None or due.is_requested:  # what was begun is ended
+            return True
+        room = partial(room_for_tool, budget, n=due.n)
+        return (await find_room(self._scribe, view, turn, persona, room))[0]
 
     async def _run_if_approved(self, at: _At, persona: Persona, *, was_begun: bool) -> ToolResult:
         """What came of it; of a tool that a person has to approve of, only if one did."""

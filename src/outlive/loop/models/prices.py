@@ -38,10 +38,15 @@ def prices() -> Mapping[str, Price]:
     return {model: Price.model_validate(price) for model, price in json.loads(text).items()}
 
 
+def price_of(model: str, known: Mapping[str, Price] | None = None) -> Price | None:
+    """Of `provider:name`; None if nobody knows it."""
+    known = prices() if known is None else known
+    return known.get(model) or known.get(_DATE.sub("", model))
+
+
 def cost_usd(model: str, usage: Usage, known: Mapping[str, Price] | None = None) -> float | None:
     """What a call of `model` (`provider:name`) cost; None if nobody knows."""
-    known = prices() if known is None else known
-    price = known.get(model) or known.get(_DATE.sub("", model))
+    price = price_of(model, known)
     if price is None:
         return None
     dollars = (
