@@ -24,6 +24,10 @@ PROTECTED = [
     ("GET", f"{CONVERSATION}/transcript"),
     ("POST", f"{CONVERSATION}/fork"),
     ("POST", f"{CONVERSATION}/interrupt"),
+    ("POST", f"{CONVERSATION}/replay"),
+    ("GET", f"{CONVERSATION}/comparison"),
+    ("GET", f"{CONVERSATION}/budget"),
+    ("POST", f"{CONVERSATION}/budget"),
     ("POST", "/v1/blobs"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
     ("GET", f"{CONVERSATION}/artifacts"),
@@ -37,6 +41,7 @@ PUBLIC = ["/healthz", "/readyz", "/metrics", "/openapi.json"]
 # Into the matrix, by `protected`.
 TAKEN_AS_THEY_ARE = (
     "/v1/agents",
+    "/v1/approvals",
     "/v1/machines",
     "/v1/environments",
     "/v1/nodes",
