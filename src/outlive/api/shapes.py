@@ -217,8 +217,8 @@ class ConversationShown(BaseModel):
 
 class ConversationWithBudget(ConversationShown):
     budget: Annotated[
-        BudgetShown | None, Field(description="What it may use and has used; null if its agent has no budget.")
-    ]
+        BudgetShown | None, Field(description="What it may use and has used; left out if its agent has no budget.")
+    ] = None
 
 
 class ConversationPage(BaseModel):

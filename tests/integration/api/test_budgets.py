@@ -57,7 +57,7 @@ async def test_a_conversation_shows_its_limits_what_it_used_and_what_is_asked(ap
     asked = (await api.http.get(f"/v1/approvals/{approval}")).json()
     assert asked["budget"] == {"scope": "turn", "limit": "tokens", "amount": 1000.0}
     without = await api.create()
-    assert (await api.http.get(f"/v1/conversations/{without}")).json()["budget"] is None
+    assert "budget" not in (await api.http.get(f"/v1/conversations/{without}")).json()
     assert assert_problem(await api.http.get(f"/v1/conversations/{without}/budget"), 409)["code"] == "budget.none"
     assert assert_problem(await give(api, without, usd=1.0), 409)["code"] == "budget.none"
 

@@ -30,6 +30,8 @@ PROTECTED = [
     ("POST", f"{CONVERSATION}/resume"),
     ("POST", f"{CONVERSATION}/races"),
     ("GET", f"{CONVERSATION}/subagents"),
+    ("GET", f"{CONVERSATION}/budget"),
+    ("POST", f"{CONVERSATION}/budget"),
     ("POST", "/v1/blobs"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
     ("GET", f"{CONVERSATION}/artifacts"),

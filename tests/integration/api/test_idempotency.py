@@ -42,7 +42,7 @@ async def effects(api: Api) -> tuple[int, int]:
 async def test_the_matrix_covers_every_post_of_json_that_needs_no_machine_and_no_loop(api: Api) -> None:
     """The others have tests of their own."""
     conversation = "/v1/conversations/{conversation}"
-    others = ("/v1/machines", "/v1/environments", "/v1/principals", "/v1/terminals", "/v1/blobs")
+    others = ("/v1/machines", "/v1/environments", "/v1/principals", "/v1/terminals", "/v1/blobs", "/v1/approvals")
     posting = {
         route.path for route in api.app.state.routes if "POST" in route.methods and not route.path.startswith(others)
     }
@@ -57,6 +57,7 @@ async def test_the_matrix_covers_every_post_of_json_that_needs_no_machine_and_no
         "/v1/races/{race}/choose",
         "/v1/approvals/{approval}",  # needs a question
         f"{conversation}/replay",  # needs a turn that has ended
+        f"{conversation}/budget",  # needs an agent that has one
         "/v1/agents",
     }
 

@@ -52,7 +52,7 @@ def public(cls: type) -> dict[str, list[tuple[str, object]]]:
     ("sync", "twin", "only_async"),
     [
         (Client, AsyncClient, {"aclose"}),
-        (Conversations, AsyncConversations, set()),
+        (Conversations, AsyncConversations, {"pages"}),  # lists without a limit
         (Conversation, AsyncConversation, {"events_page"}),
     ],
 )

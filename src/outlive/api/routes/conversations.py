@@ -136,8 +136,8 @@ async def get_conversation(request: Request, conversation: IdInPath, _: Annotate
     parts = parts_of(request)
     found = await parts.conversations.get(conversation_id(conversation))
     budget = await parts.budgets.find(found)
-    shown = budget.to_json() if budget is not None else None
-    return to_response(json_answer(200, {**conversation_json(found), "budget": shown}))
+    limited = {"budget": budget.to_json()} if budget is not None else {}
+    return to_response(json_answer(200, {**conversation_json(found), **limited}))
 
 
 @router.delete("/conversations/{conversation}", status_code=204, responses=problems(404, 409))

@@ -8,7 +8,17 @@ Rule 2: what is shown is made from the log; the folds are kept, so that looking 
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from outlive.base import Clock, ConflictError, ConversationId, EventId, OperationId, UnavailableError, derive, to_text
+from outlive.base import (
+    Clock,
+    ConflictError,
+    ConversationId,
+    EventId,
+    NotFoundError,
+    OperationId,
+    UnavailableError,
+    derive,
+    to_text,
+)
 from outlive.conversation.approvals import decide_key
 from outlive.conversation.conversations import PAGE, Conversations
 from outlive.conversation.events import ApprovalDecided, BudgetRaised, BudgetScope, NewEvent
@@ -61,7 +71,10 @@ class Budgets:
         """Of the agent that the open turn was bound to, or that the next one will be. None if it has no budget."""
         if self._agents is None:
             return None
-        agent = await self._agents.get(conversation.agent or DEFAULT_AGENT)
+        try:
+            agent = await self._agents.get(conversation.agent or DEFAULT_AGENT)
+        except NotFoundError:
+            return None  # a name that nobody has applied
         if agent.version == 1 and agent.definition.budget is None:
             return None  # nor had any version before: the log need not be read
         ledger = (await self._fold(conversation.id)).ledger(to_text(self._clock.now()))

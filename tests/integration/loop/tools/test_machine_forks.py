@@ -42,7 +42,7 @@ async def step(workshop: Workshop, of: ConversationId, command: str) -> tuple[Ef
     writer = await start_step(
         workshop.conversations,
         of,
-        turn=context.turn,
+        turn=None,
         step=context.step,
         attempt=1,
         kind="tool",
