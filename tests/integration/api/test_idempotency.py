@@ -55,7 +55,6 @@ async def test_the_matrix_covers_every_post_of_json_that_needs_no_machine_and_no
         f"{conversation}/resume",
         f"{conversation}/races",  # needs machines
         "/v1/races/{race}/choose",
-        "/v1/approvals/{approval}",  # needs a question
         f"{conversation}/replay",  # needs a turn that has ended
         f"{conversation}/budget",  # needs an agent that has one
         "/v1/agents",

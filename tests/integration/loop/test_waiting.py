@@ -123,7 +123,7 @@ async def test_a_decision_whose_word_was_lost_is_told_whatever_was_written_after
     turn = await stage.send(conversation, f"{READ} [[say Done.]]")
     [asked] = await parked(stage, conversation)
     await decide(stage, asked, "approve", is_told=False)
-    at = "2030-01-02T03:04:05.000006Z"
+    at = "2020-01-02T03:04:05.000006Z"  # long ago: who wrote it had time to tell
     woken = Append(conversation, (NewEvent(MachineWoken(machine="mach_1"), at),), new_message_id(), "mach_1", turn)
     await stage.parts.conversations.append(woken)
     assert await stage.loop.is_running(conversation)
