@@ -2,7 +2,8 @@
 
 Rule 1: a server is a stranger. What it says is bounded before it is parsed, what it sends that is no message is passed
         over, and whatever goes wrong is one of our errors.
-Rule 2: an address is asked only if the settings list its host, and is connected to exactly where that was judged to
+Rule 2: an answer is an answer: nothing is asked after it, and no schema of the server's is run over it.
+Rule 3: an address is asked only if the settings list its host, and is connected to exactly where that was judged to
         lead (`mcp_http`).
 The SDK is imported when it is first needed, in a thread.
 """
@@ -88,6 +89,7 @@ class SdkMcpClient:
                 client = await stack.enter_async_context(
                     sdk.Client(transport, cache=None, client_info=sdk.Implementation(name="outlive", version="1"))
                 )
+                client.session.validate_tool_result = _trust  # type: ignore[method-assign]
                 try:
                     answers.append(await ask(client))
                 except sdk.MCPError as error:  # inside: a task group would wrap it
@@ -166,6 +168,11 @@ def _import_sdk() -> Any:
     from mcp_types import Implementation
 
     return SimpleNamespace(Client=mcp.Client, MCPError=MCPError, Implementation=Implementation)
+
+
+async def _trust(name: str, result: Any) -> None:
+    """In place of the SDK's own judgement of a result, which would ask the server for its list of tools, and match on
+    our event loop whatever patterns stand in its schema: some never end."""
 
 
 def _raw(tool: Any) -> RawTool:
