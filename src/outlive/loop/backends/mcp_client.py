@@ -89,7 +89,7 @@ class SdkMcpClient:
                 client = await stack.enter_async_context(
                     sdk.Client(transport, cache=None, client_info=sdk.Implementation(name="outlive", version="1"))
                 )
-                client.session.validate_tool_result = _trust  # type: ignore[method-assign]
+                client.session.validate_tool_result = _trust
                 try:
                     answers.append(await ask(client))
                 except sdk.MCPError as error:  # inside: a task group would wrap it

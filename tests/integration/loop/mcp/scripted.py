@@ -16,8 +16,8 @@ SESSION = "Mcp-Session-Id: s\r\n"
 
 
 def http(body: bytes, kind: str = "application/json", status: str = "200 OK", more: str = "") -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{more}\r\n"
-    return head.encode() + body
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    return f"{head}{more}\r\n".encode() + body
 
 
 def rpc(of: int, **what: Any) -> bytes:

@@ -1,7 +1,9 @@
 """What MCP servers offer, looked up when it is first needed and kept: so that a turn thinks before its machine is up,
 and is told the same at every step.
 
-Rule: a server that cannot be asked holds nobody up. The model is told that it cannot be used, and why.
+Rule 1: a server that cannot be asked holds nobody up. The model is told that it cannot be used, and why.
+Rule 2: a server behind an address is the same for everybody. One that runs in a machine is that machine's, and what it
+        says reaches no other conversation.
 """
 
 import hashlib
@@ -82,7 +84,7 @@ class McpTools:
         return [(server, found[server.name]) for server in servers]
 
     async def _know(self, server: McpServer, context: ToolContext) -> _Known:
-        key = await self._key(server, context)
+        key = key_of(server, context)
         known = self._known.get(key)
         if known is None or self._clock.monotonic() > known.until:
             known = await self._look(key, server, context)
@@ -118,10 +120,9 @@ class McpTools:
         text = f"The tools of the MCP server {server.name!r} cannot be used now: {why}"
         return _Known(self._clock.monotonic() + TROUBLE_KEPT_S, None, text)
 
-    async def _key(self, server: McpServer, context: ToolContext) -> str:
-        """A command means something in an environment only."""
-        where = ""
-        if server.command is not None:
-            conversation = await context.parts.conversations.get(context.conversation)
-            where = conversation.environment or context.environment or ""
-        return hashlib.sha256(f"{server.digest()}/{where}".encode()).hexdigest()
+
+def key_of(server: McpServer, context: ToolContext) -> str:
+    """Under which a listing is kept. What a command says is what the conversation's machine makes it say: it is told in
+    that conversation and in no other."""
+    where = "" if server.command is None else f"{context.conversation}/{context.environment or ''}"
+    return hashlib.sha256(f"{server.digest()}/{where}".encode()).hexdigest()
