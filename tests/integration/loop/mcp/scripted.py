@@ -29,14 +29,14 @@ def said(of: int, text: str, **more: Any) -> bytes:
 
 
 class Scripted:
-    """`heads` and `asked`: what it was sent. With `holds_on`, a session is never let go."""
+    """`heads` and `asked`: what it was sent. With `holds_on`, who lets go of its session is left waiting."""
 
     def __init__(self, answer: Answer, *, holds_on: bool = False) -> None:
         self.answer = answer
         self.holds_on = holds_on
         self.asked: list[str] = []
         self.heads: list[str] = []
-        self.url = ""
+        self.let_go = anyio.Event()
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
@@ -44,8 +44,7 @@ class Scripted:
         async with listener, anyio.create_task_group() as group:
             group.start_soon(listener.serve, self._serve)
             port = listener.extra_attributes[anyio.abc.SocketAttribute.local_port]()
-            self.url = f"http://127.0.0.1:{port}/mcp"
-            yield self.url
+            yield f"http://127.0.0.1:{port}/mcp"
             group.cancel_scope.cancel()
 
     async def _serve(self, stream: anyio.abc.SocketStream) -> None:
@@ -54,6 +53,7 @@ class Scripted:
                 head, body = await _request(stream)
                 self.heads.append(head)
                 if head.startswith("DELETE") and self.holds_on:
+                    self.let_go.set()
                     await anyio.sleep_forever()
                 await stream.send(self._answered(head, body))
             except (anyio.BrokenResourceError, anyio.EndOfStream):

@@ -17,7 +17,7 @@ import anyio
 from outlive.base import Clock, OutliveError, new_effect_id, to_text
 from outlive.loop.binding import Persona
 from outlive.loop.tools.mcp.client import McpClient
-from outlive.loop.tools.mcp.listing import Listing, make_listing, server_of
+from outlive.loop.tools.mcp.listing import Listing, RawTool, make_listing, server_of
 from outlive.loop.tools.mcp.pipe import MachinePipe
 from outlive.loop.tools.mcp.server import McpServer
 from outlive.loop.tools.mcp.tool import BrokenMcpTool, McpTool, open_way
@@ -101,17 +101,20 @@ class McpTools:
             if age_s < KEPT_S:
                 return _Known(now + KEPT_S - max(0.0, age_s), kept)
         words = ""
+        answers: list[tuple[Sequence[RawTool], bool]] = []  # what was answered counts, whatever goes wrong behind it
         try:
             with anyio.fail_after(LIST_WITHIN_S):
                 async with open_way(server, context, new_effect_id()) as way:
                     try:
-                        raws, is_cut = await self._client.list_tools(way)
+                        answers.append(await self._client.list_tools(way))
                     finally:
                         words = way.last_words() if isinstance(way, MachinePipe) else ""
-        except TimeoutError:
-            return self._trouble(server, f"it did not answer within {LIST_WITHIN_S:g} s.{words}")
-        except OutliveError as error:
-            return self._trouble(server, f"{error.message}{words}")
+        except (TimeoutError, OutliveError) as error:
+            if not answers:
+                late = f"it did not answer within {LIST_WITHIN_S:g} s."
+                why = error.message if isinstance(error, OutliveError) else late
+                return self._trouble(server, f"{why}{words}")
+        [(raws, is_cut)] = answers
         listing = make_listing(server.name, raws, is_cut=is_cut, at=to_text(self._clock.now()))
         await self._kept.put(key, listing)
         return _Known(now + KEPT_S, listing)

@@ -88,26 +88,31 @@ class McpTool:
             lambda: sent.append(True),
             lambda text: context.say(f"{text}\n", "stdout"),
         )
+        answers: list[McpAnswer] = []  # what was answered counts, whatever goes wrong behind it
         try:
             with anyio.fail_after(self._server.timeout_s):
                 async with open_way(self._server, context) as way:
                     try:
-                        return await self._told(await self._client.call(way, question), context)
+                        answers.append(await self._client.call(way, question))
                     finally:
                         words = way.last_words() if isinstance(way, MachinePipe) else ""
-        except TimeoutError:
+        except (TimeoutError, OutliveError) as error:
+            if not answers:
+                return self._broken(error, words, is_sent=bool(sent))
+        return await self._told(answers[0], context)
+
+    def _broken(self, error: TimeoutError | OutliveError, words: str, *, is_sent: bool) -> ToolResult:
+        if isinstance(error, TimeoutError):
             why = f"it did not answer within {self._server.timeout_s:g} s.{words}"
-        except ConflictError as error:
-            if error.code == "mcp.error":  # its own answer
-                return ToolResult("failed", error.message)
-            raise
-        except OutliveError as error:
-            if not error.code.startswith("mcp."):
-                raise
-            if isinstance(error, DeniedError):
-                return ToolResult("rejected", error.message)
+        elif not error.code.startswith("mcp."):
+            raise error
+        elif isinstance(error, ConflictError):  # its own answer
+            return ToolResult("failed", error.message)
+        elif isinstance(error, DeniedError):
+            return ToolResult("rejected", error.message)
+        else:
             why = f"{error.message}{words}"
-        if sent:
+        if is_sent:
             return ToolResult("lost", _LOST.format(name=self._server.name, why=why))
         return ToolResult("rejected", f"The MCP server {self._server.name!r} cannot be used: {why} Nothing was done.")
 
