@@ -21,7 +21,7 @@ from outlive.loop.tools.mcp.pipe import MachinePipe, kill, open_pipe
 from outlive.loop.tools.mcp.server import McpServer
 from outlive.loop.tools.port import ToolContext, ToolResult
 from outlive.loop.tools.results import shown
-from outlive.loop.tools.stopping import UNKNOWN, find_or_forestall
+from outlive.loop.tools.stopping import MAY_HAVE_BEGUN, UNKNOWN, find_or_forestall
 
 _TRIES = 3  # of a tool that may be called again
 _LOST = (
@@ -117,10 +117,13 @@ class McpTool:
         return ToolResult("rejected", f"The MCP server {self._server.name!r} cannot be used: {why} Nothing was done.")
 
     async def _may_have_begun(self, context: ToolContext) -> bool:
-        """The machine's journal knows of a command; of a request to an address nobody does."""
+        """The machine's journal knows of a command, but not of one in a machine before it; of a request to an address
+        nobody does."""
         if self._server.command is None:
             return True
         machine = await context.machine()
+        if context.machines - {machine.id}:
+            return True
         return await machine.find(context.effect_id) is not None
 
     async def _told(self, answer: McpAnswer, context: ToolContext) -> ToolResult:
@@ -144,10 +147,12 @@ class BrokenMcpTool:
         self._why = why
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolResult:
+        if context.is_again:  # its server may have been there for the attempt before
+            return ToolResult("lost", f"{self._why} {MAY_HAVE_BEGUN}")
         return ToolResult("rejected", f"{self._why} Nothing was done.")
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        return None
+        return ToolResult("lost", UNKNOWN) if context.is_again else None
 
 
 @asynccontextmanager
