@@ -19,7 +19,7 @@ from temporalio.client import ActivityFailureError, Client
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
-from outlive.base import ConflictError, UnavailableError, new_operation_id
+from outlive.base import ConflictError, OutliveError, UnavailableError, new_operation_id
 from outlive.conversation.blobs import Blobs
 from outlive.loop.activities.own_tools import OwnToolActivities
 from outlive.loop.queues import LOOP, TOOLS_PREFIX
@@ -60,7 +60,7 @@ def main(
     forget_secrets(os.environ)
     sys.path.insert(0, os.getcwd())  # as `python -m` has it; a command has its own folder there
     tools = load_tools(names)
-    offer = make_offer(tools, queue or queue_of(names))
+    offer = make_offer(tools, named_queue(queue) if queue else queue_of(names))
     anyio.run(_run, settings, tools, offer, lifeline_fd, ready_fd, backend_options={"use_uvloop": True})
 
 
@@ -69,7 +69,12 @@ def queue_of(names: Sequence[str]) -> str:
     text = "+".join(sorted(set(names)))
     if len(text) > 100:
         text = hashlib.sha256(text.encode()).hexdigest()[:32]
-    return f"{TOOLS_PREFIX}{text}"
+    return named_queue(text)
+
+
+def named_queue(name: str) -> str:
+    """A queue of tools, never one of ours: whoever works on a queue is given what is in it."""
+    return name if name.startswith(TOOLS_PREFIX) else f"{TOOLS_PREFIX}{name}"
 
 
 def make_offer(tools: Sequence[DeclaredTool], queue: str) -> Offer:
@@ -116,23 +121,32 @@ async def _open_and_work(settings: Settings, tools: Sequence[DeclaredTool], offe
         async with anyio.create_task_group() as group:
             group.start_soon(run_until_shut, worker)
             try:
-                await _offer(client, blobs, offer)
+                await put_offer(client, blobs, offer)
                 names = [each.name for each in tools]
                 _log.info("working", extra={"task_queues": [offer.queue], "tools": names})
                 tell_ready(ready_fd)
                 while True:
                     await anyio.sleep(RENEW_S)
-                    await _offer(client, blobs, offer)
+                    await renew(client, blobs, offer)
             finally:
                 with anyio.CancelScope(shield=True):
                     await shut(worker, settings.worker.grace_s)
 
 
-async def _offer(client: Client, blobs: Blobs, offer: Offer) -> None:
+async def renew(client: Client, blobs: Blobs, offer: Offer) -> None:
+    """What runs here goes on, whether the offer is taken or not."""
+    try:
+        await put_offer(client, blobs, offer)
+    except OutliveError as error:
+        _log.error(error.message, extra={"queue": offer.queue, "code": error.code})
+
+
+async def put_offer(client: Client, blobs: Blobs, offer: Offer) -> None:
     """Until one of ours has taken it. `tool.refused` (conflict) if it does not."""
-    task = OfferTask(offer=await blobs.put(offer.model_dump_json().encode()))
+    task: OfferTask | None = None
     while True:
         try:
+            task = task or OfferTask(offer=await blobs.put(offer.model_dump_json().encode()))
             answer: OfferAnswer = await client.execute_activity(
                 OFFER_TOOLS,
                 task,
@@ -141,7 +155,9 @@ async def _offer(client: Client, blobs: Blobs, offer: Offer) -> None:
                 result_type=OfferAnswer,
                 schedule_to_close_timeout=timedelta(seconds=_OFFER_WITHIN_S),
             )
-        except (ActivityFailureError, TemporalError, RPCError) as error:
+        except (ActivityFailureError, TemporalError, RPCError, OutliveError) as error:
+            if isinstance(error, OutliveError) and not error.is_retryable:
+                raise
             away = UnavailableError("worker.away", f"No worker has taken the offer of these tools yet ({error}).")
             _log.warning(away.message, extra={"queue": offer.queue})
             await anyio.sleep(_OFFER_RETRY_S)

@@ -12,6 +12,7 @@ from outlive.base import ConflictError, InvalidError
 from outlive.loop.backends import postgres_agents, sqlite_agents
 from outlive.loop.backends.postgres_offers import PostgresOffers
 from outlive.loop.backends.sqlite_offers import SqliteOffers
+from outlive.loop.queues import TOOLS_PREFIX
 from outlive.loop.tools.own.offers import Offered, ToolOffers
 from outlive.loop.tools.own.wire import Offer, OfferedTool
 from outlive.storage import migrate_postgres, migrate_sqlite, open_postgres, open_sqlite
@@ -42,7 +43,11 @@ def a_tool(name: str, **given: Any) -> OfferedTool:
 
 
 def an_offer(queue: str, *tools: OfferedTool) -> Offer:
-    return Offer(queue=queue, tools=tools)
+    return Offer(queue=queue_of(queue), tools=tools)
+
+
+def queue_of(name: str) -> str:
+    return f"{TOOLS_PREFIX}{name}"
 
 
 class ToolOffersContract:
@@ -54,7 +59,7 @@ class ToolOffersContract:
         one, two = a_tool("one", runs="parallel", is_idempotent=True, timeout_s=5.5), a_tool("two")
         async with offers_at(place) as offers, offers_at(place) as others:
             await offers.put(an_offer("q", two, one), AT)
-            rows = [Offered(each, "q", 1, AT, AT) for each in (one, two)]
+            rows = [Offered(each, queue_of("q"), 1, AT, AT) for each in (one, two)]
             assert list(await others.list()) == rows
             assert dict(await others.find(["two", "nowhere"])) == {"two": rows[1]}
             assert dict(await others.find([])) == {}
@@ -63,7 +68,7 @@ class ToolOffersContract:
         async with offers_at(place) as offers:
             await offers.put(an_offer("q", a_tool("one")), AT)
             await offers.put(an_offer("q", a_tool("one")), SOON)
-            assert list(await offers.list()) == [Offered(a_tool("one"), "q", 1, AT, SOON)]
+            assert list(await offers.list()) == [Offered(a_tool("one"), queue_of("q"), 1, AT, SOON)]
 
     async def test_what_changed_is_a_new_version_and_what_is_not_offered_any_more_is_gone(
         self, place: StorePlace
@@ -74,21 +79,21 @@ class ToolOffersContract:
             changed = a_tool("two", description="Changed.")
             await offers.put(an_offer("q", changed), SOON)
             assert list(await offers.list()) == [
-                Offered(a_tool("three"), "other", 1, AT, AT),
-                Offered(changed, "q", 2, SOON, SOON),
+                Offered(a_tool("three"), queue_of("other"), 1, AT, AT),
+                Offered(changed, queue_of("q"), 2, SOON, SOON),
             ]
 
     async def test_a_name_belongs_to_one_queue_until_its_worker_is_long_gone(self, place: StorePlace) -> None:
         async with offers_at(place) as offers:
             await offers.put(an_offer("q", a_tool("one"), a_tool("two")), AT)
-            with pytest.raises(ConflictError, match="'q'") as caught:
+            with pytest.raises(ConflictError, match="outlive-tools/q'") as caught:
                 await offers.put(an_offer("other", a_tool("new"), a_tool("one")), SOON)
             assert caught.value.code == "tool.taken"
             assert [each.name for each in await offers.list()] == ["one", "two"]
             await offers.put(an_offer("other", a_tool("one")), LATE)
             assert [(each.name, each.queue, each.version) for each in await offers.list()] == [
-                ("one", "other", 2),
-                ("two", "q", 1),
+                ("one", queue_of("other"), 2),
+                ("two", queue_of("q"), 1),
             ]
 
     async def test_a_built_in_name_and_a_doubled_one_are_refused(self, place: StorePlace) -> None:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import anyio
 from temporalio import activity
 
-from outlive.base import CrashPoint, FencedError, OutliveError, TurnId, reach
-from outlive.conversation.events import ToolCall, ToolFinished, ToolRequested
+from outlive.base import CrashPoint, FencedError, OutliveError, StepId, TurnId, reach
+from outlive.conversation.events import Event, ToolCall, ToolFinished, ToolRequested
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
 from outlive.loop.activities.budget import find_room
@@ -125,11 +125,13 @@ class ToolActivities:
                 say=said.say,
                 environment=persona.environment,
                 is_again=due.is_requested,
+                machines=machines_since(view.events, due.step),
                 settled=settled,
             )
-            at = _At(view, writer, attempt, call, context, said, await self._find_other(persona, call.name, context))
-            begun.append(at)
             result = replayed.result if replayed is not None else None
+            other = await self._find_other(persona, call.name, context) if result is None else None  # it may be asked
+            at = _At(view, writer, attempt, call, context, said, other)
+            begun.append(at)
             if result is None:
                 result = await self._run_if_approved(at, persona, was_begun=due.is_requested)
                 result = replayed.told(result) if replayed is not None else result
@@ -206,6 +208,21 @@ class ToolActivities:
         with anyio.move_on_after(_STOP_TOOL_S), suppress(OutliveError):
             result = await interrupt_tool(at.call, at.context, at.other)
         await self._seal(at, replace(result, output=f"{at.said.text()}\n{result.output}".lstrip()))
+
+
+def machines_since(events: Sequence[Event], step: StepId) -> frozenset[str]:
+    """The machines that the conversation has had since the step was first requested: an attempt of it may have used any
+    of them."""
+    machine: str | None = None
+    found: set[str] = set()
+    is_requested = False
+    for event in events:
+        if event.type == "machine.attached":
+            machine = event.data["machine"]
+        is_requested = is_requested or (event.type == "tool.requested" and event.step == step)
+        if is_requested and machine is not None:
+            found.add(machine)
+    return frozenset(found)
 
 
 class _Said:

@@ -2,7 +2,8 @@
 
 Rule 1: a server is a stranger. What it says is bounded before it is parsed, what it sends that is no message is passed
         over, and whatever goes wrong is one of our errors.
-Rule 2: an address is asked only if the settings list its host, and is connected to exactly where that was judged to
+Rule 2: an answer is an answer: nothing is asked after it, and no schema of the server's is run over it.
+Rule 3: an address is asked only if the settings list its host, and is connected to exactly where that was judged to
         lead (`mcp_http`).
 The SDK is imported when it is first needed, in a thread.
 """
@@ -19,8 +20,9 @@ import anyio.to_thread
 from outlive.base import ConflictError, OutliveError, UnavailableError
 from outlive.governance.egress import EgressRules
 from outlive.governance.egress_dial import Dialer
-from outlive.loop.backends.mcp_http import judge, open_http
+from outlive.loop.backends.mcp_http import Heard, judge, open_http
 from outlive.loop.tools.mcp.client import (
+    ANSWER_LIMIT,
     PAGES_LIMIT,
     RAW_TOOLS_LIMIT,
     Data,
@@ -41,6 +43,7 @@ T = TypeVar("T")
 
 EFFECT_KEY = "dev.outlive/effect"  # in the metadata of a call: a server that keeps such keys does nothing twice
 _MESSAGE_LIMIT = 4_000
+_CLOSE_WITHIN_S = 2.0  # once there is an answer
 
 
 class SdkMcpClient:
@@ -79,21 +82,28 @@ class SdkMcpClient:
         return await self._ask(way, ask)
 
     async def _ask(self, way: Way, ask: Callable[["mcp.Client"], Awaitable[T]]) -> T:
+        """What it answers. That is kept whatever becomes of the connection afterwards, and of who waits for it."""
         sdk = await anyio.to_thread.run_sync(_import_sdk)
         answers: list[T] = []
         troubles: list[OutliveError] = []
+        heard = Heard()
         try:
-            async with AsyncExitStack() as stack:
-                transport = await self._transport(way, stack, troubles)
-                client = await stack.enter_async_context(
-                    sdk.Client(transport, cache=None, client_info=sdk.Implementation(name="outlive", version="1"))
-                )
-                try:
-                    answers.append(await ask(client))
-                except sdk.MCPError as error:  # inside: a task group would wrap it
-                    troubles.append(_told(error))
+            with anyio.CancelScope() as scope:
+                async with AsyncExitStack() as stack:
+                    transport = await self._transport(way, stack, troubles, heard)
+                    client = await stack.enter_async_context(
+                        sdk.Client(transport, cache=None, client_info=sdk.Implementation(name="outlive", version="1"))
+                    )
+                    client.session.validate_tool_result = _trust
+                    try:
+                        answers.append(await ask(client))
+                    except sdk.MCPError as error:  # inside: a task group would wrap it
+                        troubles.append(_told(error, heard))
+                    scope.shield = True  # now there is something to lose
+                    scope.deadline = anyio.current_time() + _CLOSE_WITHIN_S
         except OutliveError:
-            raise
+            if not answers:
+                raise
         except Exception as error:  # noqa: BLE001  # of an SDK that a stranger feeds
             if not answers:
                 troubles.append(_broken(error))
@@ -101,14 +111,16 @@ class SdkMcpClient:
             return answers[0]
         raise troubles[0]
 
-    async def _transport(self, way: Way, stack: AsyncExitStack, troubles: list[OutliveError]) -> "Transport":
+    async def _transport(
+        self, way: Way, stack: AsyncExitStack, troubles: list[OutliveError], heard: Heard
+    ) -> "Transport":
         if not isinstance(way, HttpWay):
             return _pipe_transport(way, troubles)
         from mcp.client.streamable_http import streamable_http_client
 
         place = await judge(way.url, self._rules, self._dialer)
-        http = await stack.enter_async_context(open_http(place, way.headers))
-        return streamable_http_client(way.url, http_client=http)
+        http = await stack.enter_async_context(open_http(place, way.headers, heard))
+        return streamable_http_client(way.url, http_client=http, max_sse_event_size=ANSWER_LIMIT)
 
 
 @asynccontextmanager
@@ -168,6 +180,11 @@ def _import_sdk() -> Any:
     return SimpleNamespace(Client=mcp.Client, MCPError=MCPError, Implementation=Implementation)
 
 
+async def _trust(name: str, result: Any) -> None:
+    """In place of the SDK's own judgement of a result, which would ask the server for its list of tools, and match on
+    our event loop whatever patterns stand in its schema: some never end."""
+
+
 def _raw(tool: Any) -> RawTool:
     hints = tool.annotations
     return RawTool(
@@ -203,11 +220,13 @@ def _decoded(media_type: str, text: str) -> str | Data:
         return f"[{media_type[:100]} that cannot be decoded]"
 
 
-def _told(error: Any) -> OutliveError:
-    """What the server answered; or that the connection ended, which the SDK tells in the same way."""
-    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+def _told(error: Any, heard: Heard) -> OutliveError:
+    """What the server answered; or that it broke off or answered nothing, which the SDK tells in the same way."""
+    from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, REQUEST_TIMEOUT
 
-    if error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+    if heard.doubt is not None:
+        return UnavailableError("mcp.broken", f"{heard.doubt}.")
+    if error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or (heard.is_stream and error.code == PARSE_ERROR):
         return _broken(error)
     return ConflictError("mcp.error", f"The MCP server answered with an error: {error.message[:_MESSAGE_LIMIT]}")
 

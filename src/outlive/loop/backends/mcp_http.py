@@ -2,8 +2,11 @@
 
 The rules are those of egress (`governance.egress`): a name says nothing about where it leads, so the addresses behind
 it are judged too, and the connection is made to one of exactly those.
+
+What is sent is counted as it comes, so it may not be packed: a little of that becomes as much as it likes.
 """
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -68,18 +71,55 @@ def _denied(verdict: Deny, where: str) -> DeniedError:
     return DeniedError("mcp.denied", f"MCP servers at {where} may not be asked from here ({verdict.why}).{how}")
 
 
+class Heard:
+    """How a call was answered. `doubt`: what came was no answer to it, so nobody knows whether it was done. The SDK
+    makes an error of such things that looks like one of the server's."""
+
+    def __init__(self) -> None:
+        self.doubt: str | None = None
+        self.is_stream = False
+
+
 @asynccontextmanager
-async def open_http(place: Place, headers: dict[str, str]) -> AsyncIterator[httpx2.AsyncClient]:
+async def open_http(place: Place, headers: dict[str, str], heard: Heard) -> AsyncIterator[httpx2.AsyncClient]:
     """A client that reaches this place and no other. It waits for answers as long as its caller does."""
     timeout = httpx2.Timeout(_CONNECT_S, read=None)
-    transport = _Pinned(place)
+    transport = _Pinned(place, heard)
+    headers = {**headers, "accept-encoding": "identity"}
     async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False) as client:
         yield client
 
 
+def doubt_of(status: int, kind: str, content: bytes) -> str | None:
+    """Why this is no answer to a call; None if it is one: a JSON-RPC result, or an error under whatever status."""
+    try:
+        message = json.loads(content) if kind == "application/json" else None
+    except (ValueError, RecursionError):
+        message = None
+    if isinstance(message, dict) and isinstance(message.get("id"), int | str | None):
+        error = message.get("error")
+        if isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str):
+            is_good = status >= 400 or status == 200
+        else:
+            is_good = status == 200 and isinstance(message.get("result"), dict)
+        if is_good:
+            return None
+    return f"it answered with status {status} and no word of what came of it"
+
+
+async def _is_call(request: httpx2.Request) -> bool:
+    """Ours, so it can be read."""
+    return request.method == "POST" and json.loads(await request.aread()).get("method") == "tools/call"
+
+
+def _kind(answer: httpx2.Response) -> str:
+    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 class _Pinned(httpx2.AsyncBaseTransport):
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, heard: Heard) -> None:
         self._place = place
+        self._heard = heard
         self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
         self._left = ANSWER_LIMIT
 
@@ -102,14 +142,25 @@ class _Pinned(httpx2.AsyncBaseTransport):
             except httpx2.ConnectError as error:
                 trouble = error
                 continue
-            return httpx2.Response(
-                answer.status_code,
-                headers=answer.headers,
-                stream=_Bounded(answer, self._spend),
-                extensions=answer.extensions,
-            )
+            return await self._taken(request, answer)
         assert trouble is not None
         raise trouble
+
+    async def _taken(self, request: httpx2.Request, answer: httpx2.Response) -> httpx2.Response:
+        packing = answer.headers.get("content-encoding", "identity")
+        if packing.strip().lower() != "identity":
+            await answer.aclose()
+            raise httpx2.DecodingError(f"it answered with something packed ({packing[:50]}), which it was asked not to")
+        bounded = _Bounded(answer, self._spend)
+        if await _is_call(request):
+            self._heard.is_stream = is_stream = _kind(answer) == "text/event-stream" and answer.status_code == 200
+            self._heard.doubt = None
+            if not is_stream:
+                content = b"".join([part async for part in bounded])
+                await bounded.aclose()
+                self._heard.doubt = doubt_of(answer.status_code, _kind(answer), content)
+                return httpx2.Response(answer.status_code, headers=answer.headers, content=content)
+        return httpx2.Response(answer.status_code, headers=answer.headers, stream=bounded, extensions=answer.extensions)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -12,6 +12,7 @@ from temporalio.exceptions import ActivityAlreadyStartedError, CancelledError, T
 from temporalio.service import RPCError, RPCStatusCode
 
 from outlive.base import EffectId, OutliveError, UnavailableError
+from outlive.loop.queues import TOOLS_PREFIX
 from outlive.loop.tools.own.calling import Ended, LiveOutput, Show
 from outlive.loop.tools.own.offers import Offered
 from outlive.loop.tools.own.wire import CALL_TOOL, CallAnswer, CallTask
@@ -22,6 +23,7 @@ _MARGIN_S = 30.0  # that a worker has beyond a tool's own timeout, to say what c
 _LOOK_S = 0.5
 _FORGET_S = 2.0
 _RPC = timedelta(seconds=10)
+_NEVER, _NEVER_FOR = "tools.never", timedelta(seconds=1)
 _STOP_WITHIN_S = 2.9  # a little more than a worker waits for the tool to stop
 
 
@@ -50,15 +52,40 @@ class TemporalOwnTools:
     async def stop(self, effect: EffectId) -> Ended | None:
         handle = self._handle(effect)
         with _ours():
-            try:
-                await handle.cancel(rpc_timeout=_RPC)
-            except RPCError as error:
-                if error.status != RPCStatusCode.NOT_FOUND:  # that there is none, or that it is over
-                    raise
+            if not await self._cancel(handle):
+                if await self._forestall(effect):
+                    return None
+                await self._cancel(handle)  # it is over, or was begun just now
             with anyio.move_on_after(_STOP_WITHIN_S):
-                ended = await self._end_of(handle)
-                return None if ended.how == "lost" and not await self._is_there(handle) else ended
+                return await self._end_of(handle)
         return Ended("lost")
+
+    async def _cancel(self, handle: "ActivityHandle[CallAnswer]") -> bool:
+        """False if there is none, or if it is over."""
+        try:
+            await handle.cancel(rpc_timeout=_RPC)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def _forestall(self, effect: EffectId) -> bool:
+        """Its start may be under way, whoever asked for it being gone. What stands under its id is a call on a queue of
+        nobody's from now on; or one was begun, and it is False."""
+        try:
+            await self._client.start_activity(
+                _NEVER,
+                id=effect,
+                task_queue=f"{TOOLS_PREFIX}/{_NEVER}",
+                schedule_to_start_timeout=_NEVER_FOR,
+                start_to_close_timeout=_NEVER_FOR,
+                id_reuse_policy=ActivityIDReusePolicy.REJECT_DUPLICATE,
+                rpc_timeout=_RPC,
+            )
+        except ActivityAlreadyStartedError:
+            return False
+        return True
 
     async def _begin(self, task: CallTask, of: Offered) -> "ActivityHandle[CallAnswer]":
         attempts = ATTEMPTS if of.tool.is_idempotent else 1
@@ -100,15 +127,6 @@ class TemporalOwnTools:
         if isinstance(cause, TimeoutError) and cause.type is TimeoutType.SCHEDULE_TO_START:
             return Ended("away")
         return Ended("stopped" if isinstance(cause, CancelledError) else "lost")
-
-    async def _is_there(self, handle: "ActivityHandle[CallAnswer]") -> bool:
-        try:
-            await handle.describe(rpc_timeout=_RPC)
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return False
-            raise
-        return True
 
     async def _follow(self, handle: "ActivityHandle[CallAnswer]", show: Show) -> None:
         """Show what is said. A heartbeat tells how much that is; it carries no word of it."""

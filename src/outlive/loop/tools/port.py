@@ -72,6 +72,7 @@ class ToolContext:
     say: Say
     environment: str | None = None  # of the agent, for a conversation that names none
     is_again: bool = False  # an attempt before this one may have begun it
+    machines: frozenset[str] = frozenset()  # in which an attempt before this one may have begun it
     settled: Settled | None = None  # how that ended which the step had to wait for
 
     async def machine(self) -> "ToolMachine":

@@ -14,7 +14,7 @@ from outlive.loop.tools.port import Outcome, Tool, ToolContext, ToolResult
 from outlive.loop.tools.publish import Publish
 from outlive.loop.tools.search import ListFiles, Search
 from outlive.loop.tools.shell import ShellTool
-from outlive.loop.tools.stopping import INTERRUPTED
+from outlive.loop.tools.stopping import INTERRUPTED, MAY_HAVE_BEGUN
 from outlive.loop.tools.subagent import Subagent
 from outlive.loop.tools.waiting import AskHuman, Wait
 
@@ -43,6 +43,8 @@ async def run_tool(
     is not built in."""
     tool = BUILT_IN.get(call.name) or other
     names = [name for name in BUILT_IN if allowed is None or name in allowed]
+    if tool is None and context.is_again:  # it may have been there for the attempt before
+        return ToolResult("lost", f"There is no tool {call.name[:100]!r} any more. {MAY_HAVE_BEGUN}")
     if tool is None or (call.name in BUILT_IN and call.name not in names):
         text = f"There is no tool {call.name[:100]!r}; there are: {', '.join(names) or 'none'}."
         return ToolResult("rejected", text)

@@ -18,6 +18,7 @@ from outlive.machine.status import Effect
 
 INTERRUPTED = "[interrupted: a person stopped the turn]"
 UNKNOWN = "[interrupted: a person stopped the turn; how far this came is unknown, so look before you repeat it]"
+MAY_HAVE_BEGUN = "An attempt before may have begun this; what came of it is unknown, so look before you repeat it."
 _NEVER = "exit 130  # interrupted before it began"
 _LOOK_S = 0.05
 _LOOKS = 20  # that something may take to end after it was told to

@@ -194,7 +194,8 @@ async def test_a_step_that_is_tried_again_finds_the_run_that_was_begun(site: Sit
     """As a worker of ours does that took over from one that died: before the tool ended, after it, and before it was
     begun."""
     parts = ToolParts(site.stage.parts.conversations, site.stage.parts.artifacts)
-    caller = OwnTools(site.stage.parts.offers, TemporalOwnTools(site.stage.client, NoLive(), 30.0), 30.0, KnownRuns())
+    temporal = TemporalOwnTools(site.stage.client, NoLive(), 30.0)
+    caller = OwnTools(site.stage.parts.offers, temporal, 30.0, KnownRuns())
     conversation = await site.stage.converse()
 
     async def run(name: str, effect: EffectId, arguments: dict[str, JsonValue], *, is_again: bool) -> ToolResult:
@@ -225,6 +226,8 @@ async def test_a_step_that_is_tried_again_finds_the_run_that_was_begun(site: Sit
         assert (lost.outcome, "not run again" in lost.output) == ("lost", True)
         counted = await run("count", never, {}, is_again=True)
         assert (counted.outcome, counted.output) == ("finished", "counted at attempt 1")
+        assert await temporal.stop(early := new_effect_id()) is None  # while its start is under way
+        assert (await run("charge", early, {"amount": 9}, is_again=False)).outcome == "rejected"
     assert [each["effect"] for each in site.did("charge")] == [effect]
 
 

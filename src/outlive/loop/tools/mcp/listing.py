@@ -72,13 +72,17 @@ def make_listing(server: str, raws: Sequence[RawTool], *, is_cut: bool, at: str)
     tools: list[ListedTool] = []
     left_out: dict[str, list[str]] = {}
     taken: set[str] = set()
+    seen: set[str] = set()
     room = SCHEMAS_LIMIT
     for raw in sorted(raws, key=lambda each: each.name):
         size, why = _judge(raw, room, len(tools))
+        name = told_name(server, raw.name, taken)
+        if why is None and (raw.name in seen or name in taken):
+            why = "their names are taken"
         if why is not None:
             left_out.setdefault(why, []).append(raw.name[:_NAME_LIMIT])
             continue
-        name = told_name(server, raw.name, taken)
+        seen.add(raw.name)
         taken.add(name)
         room -= size
         tools.append(

@@ -1,7 +1,9 @@
 """What MCP servers offer, looked up when it is first needed and kept: so that a turn thinks before its machine is up,
 and is told the same at every step.
 
-Rule: a server that cannot be asked holds nobody up. The model is told that it cannot be used, and why.
+Rule 1: a server that cannot be asked holds nobody up. The model is told that it cannot be used, and why.
+Rule 2: a server behind an address is the same for everybody. One that runs in a machine is that machine's, and what it
+        says reaches no other conversation.
 """
 
 import hashlib
@@ -15,7 +17,7 @@ import anyio
 from outlive.base import Clock, OutliveError, new_effect_id, to_text
 from outlive.loop.binding import Persona
 from outlive.loop.tools.mcp.client import McpClient
-from outlive.loop.tools.mcp.listing import Listing, make_listing, server_of
+from outlive.loop.tools.mcp.listing import Listing, RawTool, make_listing, server_of
 from outlive.loop.tools.mcp.pipe import MachinePipe
 from outlive.loop.tools.mcp.server import McpServer
 from outlive.loop.tools.mcp.tool import BrokenMcpTool, McpTool, open_way
@@ -82,7 +84,7 @@ class McpTools:
         return [(server, found[server.name]) for server in servers]
 
     async def _know(self, server: McpServer, context: ToolContext) -> _Known:
-        key = await self._key(server, context)
+        key = key_of(server, context)
         known = self._known.get(key)
         if known is None or self._clock.monotonic() > known.until:
             known = await self._look(key, server, context)
@@ -99,17 +101,20 @@ class McpTools:
             if age_s < KEPT_S:
                 return _Known(now + KEPT_S - max(0.0, age_s), kept)
         words = ""
+        answers: list[tuple[Sequence[RawTool], bool]] = []  # what was answered counts, whatever goes wrong behind it
         try:
             with anyio.fail_after(LIST_WITHIN_S):
                 async with open_way(server, context, new_effect_id()) as way:
                     try:
-                        raws, is_cut = await self._client.list_tools(way)
+                        answers.append(await self._client.list_tools(way))
                     finally:
                         words = way.last_words() if isinstance(way, MachinePipe) else ""
-        except TimeoutError:
-            return self._trouble(server, f"it did not answer within {LIST_WITHIN_S:g} s.{words}")
-        except OutliveError as error:
-            return self._trouble(server, f"{error.message}{words}")
+        except (TimeoutError, OutliveError) as error:
+            if not answers:
+                late = f"it did not answer within {LIST_WITHIN_S:g} s."
+                why = error.message if isinstance(error, OutliveError) else late
+                return self._trouble(server, f"{why}{words}")
+        [(raws, is_cut)] = answers
         listing = make_listing(server.name, raws, is_cut=is_cut, at=to_text(self._clock.now()))
         await self._kept.put(key, listing)
         return _Known(now + KEPT_S, listing)
@@ -118,10 +123,9 @@ class McpTools:
         text = f"The tools of the MCP server {server.name!r} cannot be used now: {why}"
         return _Known(self._clock.monotonic() + TROUBLE_KEPT_S, None, text)
 
-    async def _key(self, server: McpServer, context: ToolContext) -> str:
-        """A command means something in an environment only."""
-        where = ""
-        if server.command is not None:
-            conversation = await context.parts.conversations.get(context.conversation)
-            where = conversation.environment or context.environment or ""
-        return hashlib.sha256(f"{server.digest()}/{where}".encode()).hexdigest()
+
+def key_of(server: McpServer, context: ToolContext) -> str:
+    """Under which a listing is kept. What a command says is what the conversation's machine makes it say: it is told in
+    that conversation and in no other."""
+    where = "" if server.command is None else f"{context.conversation}/{context.environment or ''}"
+    return hashlib.sha256(f"{server.digest()}/{where}".encode()).hexdigest()

@@ -10,7 +10,9 @@ NAME_PATTERN = r"^[A-Za-z0-9](?:[A-Za-z0-9-]{0,22}[A-Za-z0-9])?$"
 SERVERS_LIMIT = 10  # of one agent
 _HEADER = r"^[A-Za-z0-9-]{1,100}$"
 # Set by the protocol itself, or by HTTP.
-_NOT_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type", "accept"})
+_NOT_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "content-type", "accept", "accept-encoding"}
+)
 
 Word = Annotated[str, StringConstraints(max_length=4_096, pattern=r"^[^\x00]*$")]
 HeaderName = Annotated[str, StringConstraints(pattern=_HEADER)]

@@ -21,7 +21,7 @@ from outlive.loop.tools.mcp.pipe import MachinePipe, kill, open_pipe
 from outlive.loop.tools.mcp.server import McpServer
 from outlive.loop.tools.port import ToolContext, ToolResult
 from outlive.loop.tools.results import shown
-from outlive.loop.tools.stopping import UNKNOWN, find_or_forestall
+from outlive.loop.tools.stopping import MAY_HAVE_BEGUN, UNKNOWN, find_or_forestall
 
 _TRIES = 3  # of a tool that may be called again
 _LOST = (
@@ -88,34 +88,42 @@ class McpTool:
             lambda: sent.append(True),
             lambda text: context.say(f"{text}\n", "stdout"),
         )
+        answers: list[McpAnswer] = []  # what was answered counts, whatever goes wrong behind it
         try:
             with anyio.fail_after(self._server.timeout_s):
                 async with open_way(self._server, context) as way:
                     try:
-                        return await self._told(await self._client.call(way, question), context)
+                        answers.append(await self._client.call(way, question))
                     finally:
                         words = way.last_words() if isinstance(way, MachinePipe) else ""
-        except TimeoutError:
+        except (TimeoutError, OutliveError) as error:
+            if not answers:
+                return self._broken(error, words, is_sent=bool(sent))
+        return await self._told(answers[0], context)
+
+    def _broken(self, error: TimeoutError | OutliveError, words: str, *, is_sent: bool) -> ToolResult:
+        if isinstance(error, TimeoutError):
             why = f"it did not answer within {self._server.timeout_s:g} s.{words}"
-        except ConflictError as error:
-            if error.code == "mcp.error":  # its own answer
-                return ToolResult("failed", error.message)
-            raise
-        except OutliveError as error:
-            if not error.code.startswith("mcp."):
-                raise
-            if isinstance(error, DeniedError):
-                return ToolResult("rejected", error.message)
+        elif not error.code.startswith("mcp."):
+            raise error
+        elif isinstance(error, ConflictError):  # its own answer
+            return ToolResult("failed", error.message)
+        elif isinstance(error, DeniedError):
+            return ToolResult("rejected", error.message)
+        else:
             why = f"{error.message}{words}"
-        if sent:
+        if is_sent:
             return ToolResult("lost", _LOST.format(name=self._server.name, why=why))
         return ToolResult("rejected", f"The MCP server {self._server.name!r} cannot be used: {why} Nothing was done.")
 
     async def _may_have_begun(self, context: ToolContext) -> bool:
-        """The machine's journal knows of a command; of a request to an address nobody does."""
+        """The machine's journal knows of a command, but not of one in a machine before it; of a request to an address
+        nobody does."""
         if self._server.command is None:
             return True
         machine = await context.machine()
+        if context.machines - {machine.id}:
+            return True
         return await machine.find(context.effect_id) is not None
 
     async def _told(self, answer: McpAnswer, context: ToolContext) -> ToolResult:
@@ -139,10 +147,12 @@ class BrokenMcpTool:
         self._why = why
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolResult:
+        if context.is_again:  # its server may have been there for the attempt before
+            return ToolResult("lost", f"{self._why} {MAY_HAVE_BEGUN}")
         return ToolResult("rejected", f"{self._why} Nothing was done.")
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        return None
+        return ToolResult("lost", UNKNOWN) if context.is_again else None
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from outlive.base import ConflictError, ExhaustedError, InvalidError
+from outlive.loop.queues import TOOLS_PREFIX
 from outlive.loop.tools.facts import RUNS
 from outlive.loop.tools.own.wire import Offer, OfferedTool
 
@@ -50,6 +51,8 @@ class ToolOffers(Protocol):
 
 def decide_offer(known: Sequence[Offered], offer: Offer, at: str) -> list[Offered]:
     """The rows of the queue after its offer, where `known` are all rows before it. Pure."""
+    if not offer.queue.startswith(TOOLS_PREFIX):
+        raise InvalidError("tool.queue", f"A queue of tools is called {TOOLS_PREFIX}...; {offer.queue!r} is not.")
     names = [tool.name for tool in offer.tools]
     if len(set(names)) < len(names):
         raise InvalidError("tool.doubled", f"A tool of {offer.queue!r} is offered twice; nothing was taken.")

@@ -40,18 +40,24 @@ class Run:
     async def await_it(self) -> Returned:
         try:
             return Returned(await self.tool.function(**self._arguments))
-        except (Exception, SystemExit) as error:  # noqa: BLE001
-            return Returned(error=error)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
+            return self._raised(error)
         finally:
             self.is_over = True
 
     def call_it(self) -> Returned:
         try:
             return Returned(self.tool.function(**self._arguments))
-        except (Exception, SystemExit) as error:  # noqa: BLE001
-            return Returned(error=error)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
+            return self._raised(error)
         finally:
             self.is_over = True
+
+    def _raised(self, error: BaseException) -> Returned:
+        """Being cancelled is an error like any other, if nobody here did it."""
+        if isinstance(error, asyncio.CancelledError) and self.context.is_cancelled:
+            raise error
+        return Returned(error=error)
 
 
 class Runner:

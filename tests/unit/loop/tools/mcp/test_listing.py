@@ -44,6 +44,13 @@ def test_whatever_tools_are_called_their_names_are_good_and_different(names: lis
     assert {each.original for each in found.tools} == set(names)
 
 
+def test_a_name_that_is_listed_again_is_left_out_and_said() -> None:
+    found = listed(*(RawTool(name, "x", OBJECT) for name in ("a", "a.b", "a", "a", "a.b")))
+    assert [each.original for each in found.tools] == ["a", "a.b"]
+    assert len({each.name for each in found.tools}) == 2
+    assert "3 tools of the MCP server 'srv' are left out, since their names are taken" in found.notes[0]
+
+
 def deep(levels: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(levels):

@@ -27,6 +27,7 @@ from outlive.loop.tools.mcp.server import McpServer
         ({"url": "https://a.example:99999"}, "no http"),
         ({"url": "https://me:secret@a.example"}, "credentials"),
         ({"url": "https://a.example", "headers": {"Host": "b"}}, "not for a definition"),
+        ({"url": "https://a.example", "headers": {"Accept-Encoding": "gzip"}}, "not for a definition"),
         ({"url": "https://a.example", "headers": {"Mcp-Session-Id": "b"}}, "not for a definition"),
         ({"url": "https://a.example", "headers": {"A": "b\r\nC: d"}}, "headers"),
         ({"command": ["x"], "name": "a__b"}, "name"),
