@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-from outlive.base import EffectId, ExhaustedError, OutliveError, UnavailableError
+from outlive.base import ConflictError, EffectId, ExhaustedError, NotFoundError, OutliveError, UnavailableError
 from outlive.loop.tools.mcp.client import ANSWER_LIMIT
 from outlive.loop.tools.mcp.server import McpServer
 from outlive.loop.tools.reach import ToolMachine
@@ -51,11 +51,14 @@ class MachinePipe:
         """May be repeated: the offset says what has come already."""
         offset, effect = self._sent, self._request.effect_id
         self._sent += len(data)
-        await self._machine.use(
-            lambda door, generation: door.write_stdin(
-                self._machine.id, generation, effect, data, end=False, offset=offset
+        try:
+            await self._machine.use(
+                lambda door, generation: door.write_stdin(
+                    self._machine.id, generation, effect, data, end=False, offset=offset
+                )
             )
-        )
+        except (ConflictError, NotFoundError) as error:  # it has ended: what it heard before, nobody knows
+            raise UnavailableError("mcp.broken", f"It takes nothing any more ({error.message})") from error
 
     async def follow(self) -> None:
         """Take what it prints, to its end. What is told is told to the end too, also when nobody wants it any more:
