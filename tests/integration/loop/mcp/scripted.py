@@ -54,7 +54,7 @@ class Scripted:
                 self.heads.append(head)
                 if head.startswith("DELETE") and self.holds_on:
                     self.let_go.set()
-                    await anyio.sleep_forever()
+                    await anyio.Event().wait()
                 await stream.send(self._answered(head, body))
             except (anyio.BrokenResourceError, anyio.EndOfStream):
                 return

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 @tool
 async def waits_for_what_was_called_off() -> None:
     """Waits for a task of its own that it has cancelled."""
-    task = asyncio.ensure_future(asyncio.sleep(60))
+    task = asyncio.ensure_future(asyncio.Event().wait())
     task.cancel()
     await task
 
