@@ -13,8 +13,12 @@ from hypothesis import settings
 from services.postgres import PostgresServer, run_postgres
 from services.redis import RedisService, redis_service
 
-# Who starts the tests in the background of a script hands down to every program of theirs that Ctrl-C is ignored.
+# Who starts the tests in the background of a script, or by nohup, hands down to every program of theirs that Ctrl-C and
+# the end of a terminal are ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 settings.register_profile("outlive", deadline=None, database=None)
 settings.load_profile("outlive")
