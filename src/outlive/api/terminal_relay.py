@@ -85,7 +85,9 @@ class Attaching:
 
     async def _attach(self, generation: int, offset: int | None) -> FrameStream:
         asked = self._asked.model_copy(update={"offset": offset})
-        return await self._terminals.door.attach(self.machine, generation, self.terminal, asked)
+        stream = await self._terminals.door.attach(self.machine, generation, self.terminal, asked)
+        self._asked = asked.model_copy(update={"is_return": True})  # who yields keeps nothing by being cut off
+        return stream
 
     def _read(self, terminal: Terminal, offset: int | None) -> FrameStream:
         return RecordedStream(self._terminals, terminal, offset)

@@ -196,7 +196,12 @@ class LocalTerminal:
             asked.operator,
             "attach",
             lambda held: lease.decide_attach(
-                held, asked.operator, mode=asked.mode, now=self._now(), offset=self.offset
+                held,
+                asked.operator,
+                mode=asked.mode,
+                now=self._now(),
+                offset=self.offset,
+                is_return=asked.is_return,
             ),
         )
         stream = LocalStream(self, asked, self._now())

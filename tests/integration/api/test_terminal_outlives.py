@@ -106,6 +106,23 @@ async def test_who_types_wakes_the_machine_and_what_was_typed_gets_there(api: Ma
     assert (await api.http.get(f"/v1/machines/{machine}")).json()["state"] == "running"
 
 
+async def test_who_yields_does_not_hold_it_again_by_being_cut_off(api: MachineApi) -> None:
+    machine = await api.create()
+    terminal = await open_terminal(api, machine, command="stty -echo; echo ready; exec cat")
+    bob = {"authorization": f"Bearer {await principal(api.api, 'bob')}"}
+    async with attached(api.api, terminal, mode="type", from_=0) as client:
+        await client.until_output(b"ready\r\n")
+        assert (await api.http.post(f"/v1/terminals/{terminal}/yield")).json()["lease"] is None
+        await api.do(machine, "hibernate")
+        await client.until_status("machine", "hibernated")
+        await api.do(machine, "wake")
+        await client.until_status("machine", "running")
+        assert (await api.http.get(f"/v1/terminals/{terminal}")).json()["lease"] is None
+        answer = await api.http.post(f"/v1/terminals/{terminal}/input", json={"data": "by bob\n"}, headers=bob)
+        assert answer.status_code == 200, answer.text
+        await client.until_output(b"by bob\r\n")
+
+
 async def test_attaching_wakes_a_machine_that_sleeps(api: MachineApi) -> None:
     machine = await api.create()
     terminal = await open_terminal(api, machine, command="echo ready; exec cat")

@@ -60,6 +60,7 @@ class AttachTerminal(BaseModel):
     mode: Mode = "observe"
     offset: int | None = Field(None, ge=0)  # None: the present screen, then live
     client: str = Field("", max_length=CLIENT_LIMIT)  # from what: others see it
+    is_return: bool = False  # who was cut off comes back: it asks for nothing new
 
 
 class Take(BaseModel):

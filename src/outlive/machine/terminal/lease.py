@@ -18,11 +18,18 @@ LEASE_GRACE_S = 60.0  # how long a holder may be away and silent
 
 
 def decide_attach(
-    lease: Lease | None, operator: Operator, *, mode: Literal["observe", "type"], now: datetime, offset: int
+    lease: Lease | None,
+    operator: Operator,
+    *,
+    mode: Literal["observe", "type"],
+    now: datetime,
+    offset: int,
+    is_return: bool = False,
 ) -> Lease | None:
-    """A free lease goes to whoever comes to type. One that another holds stays there: attached all the same."""
+    """A free lease goes to whoever comes to type, not to one who was cut off and comes back: it may just have yielded.
+    One that another holds stays there: attached all the same."""
     _check_right(operator, mode)
-    if mode == "observe" or lease is not None:
+    if mode == "observe" or is_return or lease is not None:
         return lease
     return _given(operator, "attach", now, offset)
 

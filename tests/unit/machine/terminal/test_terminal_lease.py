@@ -52,6 +52,10 @@ def attach(lease: Lease | None, me: Operator) -> Lease | None:
     return leases.decide_attach(lease, me, mode="type", now=NOW, offset=99)
 
 
+def come_back(lease: Lease | None, me: Operator) -> Lease | None:
+    return leases.decide_attach(lease, me, mode="type", now=NOW, offset=99, is_return=True)
+
+
 def observe(lease: Lease | None, me: Operator) -> Lease | None:
     return leases.decide_attach(lease, me, mode="observe", now=NOW, offset=99)
 
@@ -112,6 +116,7 @@ TABLE: dict[Verb, dict[str, Row]] = {
         "take": ("mine", "stays", "stays"),
         "admin": ("mine", "stays", "stays"),
     },
+    come_back: {"nothing": DENIED, "observe": DENIED, "type": STAYS, "take": STAYS, "admin": STAYS},
     type_: {
         "nothing": DENIED,
         "observe": DENIED,

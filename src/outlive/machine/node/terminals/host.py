@@ -331,7 +331,7 @@ class TerminalHost:
         self.audience.check_room()
         if "halted" not in self.resident.frozen:  # one that a person has stopped can be looked at
             await self.resident.wake_up()
-        await self.keyboard.attach(request.operator, request.mode)
+        await self.keyboard.attach(request.operator, request.mode, is_return=request.is_return)
         async with self.resident.attach():
             observer = Observer(self, request, self._clock.now())
             self.audience.join(observer)

@@ -252,12 +252,14 @@ class Keyboard:
 
     # ── the lease ──
 
-    async def attach(self, operator: Operator, mode: Mode) -> None:
+    async def attach(self, operator: Operator, mode: Mode, *, is_return: bool = False) -> None:
         async with self._lock:
             now, offset = self._clock.now(), self._host.recorder.offset
 
             def decide(found: Lease | None) -> Lease | None:
-                return leases.decide_attach(found, operator, mode=mode, now=now, offset=offset)
+                return leases.decide_attach(
+                    found, operator, mode=mode, now=now, offset=offset, is_return=is_return
+                )
 
             if decide(self._terminal.lease) != self._terminal.lease:
                 await self._change(decide, operator, "attach")
