@@ -151,7 +151,8 @@ async def test_who_hangs_up_is_gone_at_once_though_the_program_has_yet_to_read_w
                 left_at = node.parts.clock.monotonic()
             await eventually(lambda: [each.name for each in host.audience.present] == ["ann"], 30)
             assert node.parts.clock.monotonic() - left_at < TYPE_WITHIN_S / 2
-            await eventually(lambda: [[each["name"] for each in told] for told in other.said("operators")[-1:]] == [["ann"]], 30)
+            told = lambda: [[each["name"] for each in them] for them in other.said("operators")]  # noqa: E731
+            await eventually(lambda: told()[-1:] == [["ann"]], 30)
             await room.exec(machine.id, "touch /tmp/go")
             await eventually(lambda: other.seen.count(b"A") == 5 * 65_536, 30)
 

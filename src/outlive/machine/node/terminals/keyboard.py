@@ -257,9 +257,7 @@ class Keyboard:
             now, offset = self._clock.now(), self._host.recorder.offset
 
             def decide(found: Lease | None) -> Lease | None:
-                return leases.decide_attach(
-                    found, operator, mode=mode, now=now, offset=offset, is_return=is_return
-                )
+                return leases.decide_attach(found, operator, mode=mode, now=now, offset=offset, is_return=is_return)
 
             if decide(self._terminal.lease) != self._terminal.lease:
                 await self._change(decide, operator, "attach")
