@@ -35,7 +35,7 @@ PUBLIC_TYPES = """
     turn.recovered turn.finished conversation.archived machine.forked replay.started replay.parted
     wait.started turn.parked
     turn.paused turn.resumed
-    budget.raised
+    budget.raised message.hurried message.withdrawn queue.ordered
 """.split()
 
 
