@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlive.api.errors import to_response
-from outlive.api.machine_shapes import NoBody
 from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import IDEMPOTENCY_KEY, problems, takes
 from outlive.api.parts import principal_of
@@ -62,7 +61,7 @@ async def order_queue(request: Request, conversation: IdInPath, _: Annotated[NoQ
 @router.delete(
     "/conversations/{conversation}/queue/{message}",
     response_model=QueueShown,
-    responses=problems(404, 408, 409, 413, 415),
+    responses=problems(404, 409),
     openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
 async def withdraw_message(
@@ -71,7 +70,6 @@ async def withdraw_message(
     """Take a message back before anybody answers it: the model is never told. 409 `message.taken` if it was taken
     already. Answers what waits then; again: nothing changes."""
     id = conversation_id(conversation)
-    await read_body(request, NoBody, may_be_empty=True)
     by = principal_of(request)
     if not is_id(message, "msg"):
         raise NotFoundError("message.not_found", f"There is no message {message[:64]!r}.")
