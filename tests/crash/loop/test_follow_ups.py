@@ -99,12 +99,16 @@ def test_a_message_that_hurries_is_taken_in_the_same_turn_wherever_the_worker_di
 def test_what_was_withdrawn_and_put_in_order_stays_so_wherever_the_worker_dies(
     stack: LoopStack, point: CrashPoint
 ) -> None:
-    conversation, _ = begin(stack, '[[slow 4]] [[tool wait {"seconds": 0}]] [[say Done.]]')
+    conversation, _ = begin(stack, '[[slow 20]] [[tool wait {"seconds": 0}]] [[say Done.]]')
     until(stack, conversation, "step.started")
     zebra, giraffe, lion = [send(stack, conversation, text)["message_id"] for text in ("zebra", "giraffe", "lion")]
     path = f"/v1/conversations/{conversation}/queue"
-    stack.must(stack.ask("PUT", path, {"order": [lion, giraffe, zebra]}))
+    told = stack.home.run("queue", "order", conversation, lion, giraffe, zebra)
+    assert told.returncode == 0, told.stderr
+    assert [line.split()[-1] for line in told.stdout.splitlines()] == ["TEXT", "lion", "giraffe", "zebra"]
     stack.must(stack.ask("DELETE", f"{path}/{giraffe}"))
+    listed = json.loads(stack.home.run("queue", "list", conversation, "--json").stdout)["items"]
+    assert [each["id"] for each in listed] == [lion, zebra]
     stack.arm(point)
     events = until(stack, conversation, "turn.finished")
     assert not stack.is_armed(point)
@@ -116,7 +120,7 @@ def test_what_was_withdrawn_and_put_in_order_stays_so_wherever_the_worker_dies(
 
 
 def test_an_api_that_dies_behind_a_withdrawal_does_it_once(stack: LoopStack) -> None:
-    conversation, _ = begin(stack, "[[slow 8]] [[say So.]]")
+    conversation, _ = begin(stack, "[[slow 15]] [[say So.]]")
     until(stack, conversation, "step.started")
     message = send(stack, conversation, "giraffe")["message_id"]
     path = f"/v1/conversations/{conversation}/queue/{message}"

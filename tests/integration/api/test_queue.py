@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from integration.api.problems import assert_problem
@@ -113,7 +114,8 @@ async def test_of_a_withdrawal_and_a_taking_at_once_exactly_one_wins_and_both_ar
 
         async with anyio.create_task_group() as group:
             group.start_soon(withdraw)
-            await anyio.sleep(0.0004 * (n % 10))
+            for _ in range(n):  # now and then the one comes first, now and then the other
+                await anyio.lowlevel.checkpoint()
             group.start_soon(take, api, id, turn, n)
         events = (await api.http.get(f"/v1/conversations/{id}/events", params={"limit": 1000})).json()["items"]
         last = [each["type"] for each in events[-2:]]
