@@ -41,9 +41,9 @@ def block_of(item: Json, *, is_brief: bool = False) -> Block:
     next step shows anyway nothing."""
     match item.get("kind"):
         case "message":
-            return Block(
-                f"{_mark(item)} message from {clean_line(item.get('actor'))}", _body(item, "text"), "bold cyan"
-            )
+            back = " (withdrawn)" if item.get("withdrawn") is True else ""
+            head = f"{_mark(item)} message from {clean_line(item.get('actor'))}{back}"
+            return Block(head, _body(item, "text"), "bold cyan")
         case "answer":
             said = _body(item, "text") if is_brief else _answer(item)
             return Block(f"{_mark(item)} answer{_of(item.get('model'))}{_state(item)}", said, "bold green")

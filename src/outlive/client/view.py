@@ -41,6 +41,7 @@ _NOTES = frozenset(
         "turn.paused",
         "turn.resumed",
         "turn.recovered",
+        "queue.ordered",
     }
 )
 _BLANK: dict[StepKind, Json] = {
@@ -193,6 +194,9 @@ class View:
             case "conversation.created" if event.data.get("parent") is not None:
                 self._abandon()  # what was open in the parent goes on there, not here
                 return self._note(event)
+            case "message.withdrawn":
+                self._withdraw(event.data.get("message"))
+                return self._note(event)
             case type if type in _NOTES:
                 return self._note(event)
             case _:
@@ -208,9 +212,16 @@ class View:
             "message": event.data.get("message"),
             "text": event.data.get("text", ""),
             "attachments": event.data.get("attachments", []),
+            "withdrawn": False,
         }
         self._items.append(item)
         return item
+
+    def _withdraw(self, message: object) -> None:
+        for item in reversed(self._items):
+            if isinstance(item, dict) and item["kind"] == "message" and item["message"] == message:
+                item["withdrawn"] = True
+                return
 
     def _note(self, event: Event) -> Json:
         item = {

@@ -4,9 +4,11 @@ A unit is what can only be left out together: something a person said, something
 the results of all its calls. Units stand in the order in which the model met them:
 - an answer stands where the attempt that was sealed began: what came into the log later, it had not seen, and the model
   meets that after the answer and its results;
+- messages that waited for an answer stand in the order that somebody gave them, in the places that they had; one that
+  was withdrawn was not said;
 - an answer that was never sealed was not said;
 - every call has exactly one result, right behind its answer. One that the log has no result for (an interrupted turn, a
-  fork in the middle of a step) is told as what is known of it.
+  fork in the middle of a step, a message that hurried) is told as what is known of it.
 """
 
 import json
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 from outlive.base import StepId
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
+from outlive.loop.follow_ups import moved
 from outlive.loop.models.messages import AssistantMessage, Image, Note, ToolCall, ToolResultMessage, UserMessage
 
 _ROLLED_BACK_SHOWN = 10  # effects that are named in a note
@@ -38,6 +41,7 @@ class _Placed(NamedTuple):
     place: int  # in the order the model met it
     answer: AssistantMessage | None
     said: UserMessage | Note | None
+    message: str | None = None  # its id, if a message is what was said
 
 
 class _Results:
@@ -47,6 +51,10 @@ class _Results:
         self._requested: dict[tuple[int, str], bool] = {}
         self._finished: dict[tuple[int, str], dict[str, Any]] = {}
         self._answer: dict[str, int] = {}  # call -> the newest answer that has it
+        self._cuts: list[tuple[int, str]] = []  # where calls that had not begun were left, and why
+
+    def cut(self, seq: int, why: str) -> None:
+        self._cuts.append((seq, why))
 
     def answered(self, answer: int, calls: Iterable[ToolCall]) -> None:
         self._answer |= {call.id: answer for call in calls}
@@ -61,10 +69,14 @@ class _Results:
         data = self._finished.get((answer, call.id))
         if data is not None:
             return ToolResultMessage(call.id, call.name, _told(data), is_error=data["outcome"] != "finished")
-        text = _UNKNOWN if (answer, call.id) in self._requested else "This call was not run: the turn ended before it."
-        return ToolResultMessage(call.id, call.name, text, is_error=True)
+        if (answer, call.id) in self._requested:
+            return ToolResultMessage(call.id, call.name, _UNKNOWN, is_error=True)
+        why = next((why for seq, why in self._cuts if seq > answer), _ENDED)
+        return ToolResultMessage(call.id, call.name, f"This call was not run: {why}", is_error=True)
 
 
+_ENDED = "the turn ended before it."
+_HURRIED = "a message that was to be read at once came before it."
 _UNKNOWN = "What came of this call is unknown: it was stopped or lost, and may have been done, wholly or in part. Look."
 
 
@@ -99,7 +111,15 @@ class _Teller:
             case "step.started":
                 self._starts[event.step] = event.seq
             case "message.sent":
-                self._say(event.seq, _message(upcast(event).data, self._images))
+                data = upcast(event).data
+                self.placed.append(_Placed(event.seq, None, _message(data, self._images), data["message"]))
+            case "message.withdrawn":
+                gone = upcast(event).data["message"]
+                self.placed = [each for each in self.placed if each.message != gone]
+            case "queue.ordered":
+                self._order(upcast(event).data["order"])
+            case "message.hurried":
+                self.results.cut(event.seq, _HURRIED)
             case "model.responded":
                 self._answer(event)
             case "tool.requested":
@@ -109,6 +129,8 @@ class _Teller:
             case "tool.finished":
                 self.results.finished(upcast(event).data)
             case type if type in _NOTES:
+                if type == "turn.finished":
+                    self.results.cut(event.seq, _ENDED)
                 text = self._note(upcast(event))
                 if text:
                     self._say(event.seq, Note(text))
@@ -117,6 +139,10 @@ class _Teller:
 
     def _say(self, seq: int, said: UserMessage | Note) -> None:
         self.placed.append(_Placed(seq, None, said))
+
+    def _order(self, order: list[str]) -> None:
+        places = moved({each.message: each.place for each in self.placed if each.message is not None}, order)
+        self.placed = [each._replace(place=places.get(each.message or "", each.place)) for each in self.placed]
 
     def _answer(self, event: Event) -> None:
         data = upcast(event).data
@@ -212,7 +238,7 @@ def units_of(
         if before is None or event.seq < before:
             teller.take(event)
     units: list[Unit] = []
-    for place, answer, said in sorted(teller.placed, key=lambda placed: placed.place):
+    for place, answer, said, _ in sorted(teller.placed, key=lambda placed: placed.place):
         if answer is not None:
             results = tuple(teller.results.of(place, call) for call in answer.tool_calls)
             units.append(Answered(answer, results))
