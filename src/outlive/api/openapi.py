@@ -16,7 +16,7 @@ from outlive.api.gate import PUBLIC
 from outlive.api.machine_shapes import NewExec, NewMachine, NewMachineFork, NewSignal, NewStdin, NoBody
 from outlive.api.principal_shapes import NewPrincipal
 from outlive.api.replay_shapes import NewReplay
-from outlive.api.shapes import NewConversation, NewFork, NewInterrupt, NewMessage, NewPause, Problem
+from outlive.api.shapes import NewConversation, NewFork, NewInterrupt, NewMessage, NewModel, NewPause, Problem
 from outlive.api.terminal_shapes import NewGrant, NewInput, NewRun, NewSize, NewTerminal, NewTerminalSignal
 
 _OURS: tuple[type[BaseModel], ...] = (
@@ -33,6 +33,7 @@ _OURS: tuple[type[BaseModel], ...] = (
     NewMachineFork,
     NewMessage,
     NewPause,
+    NewModel,
     NewPrincipal,
     NewRaise,
     NewReplay,

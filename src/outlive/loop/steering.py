@@ -21,45 +21,73 @@ from outlive.base import (
     to_text,
 )
 from outlive.conversation.conversations import PAGE, Conversations
-from outlive.conversation.events import EventData, NewEvent, TurnPaused, TurnResumed
+from outlive.conversation.events import EventData, ModelChanged, ModelScope, NewEvent, TurnPaused, TurnResumed
 from outlive.conversation.log import Append, Conversation
+from outlive.loop.budgets.raising import Budgets
+from outlive.loop.budgets.room import unknown_price
 from outlive.loop.client import LoopClient
 from outlive.loop.fold import TurnFold
+from outlive.loop.models.prices import price_of
+from outlive.loop.models.registry import parse_model
 from outlive.loop.state import OpenTurn, TurnState
 
 _TRIES = 50  # while others write to the same conversation
 
 _log = logging.getLogger(__name__)
 
-Decide = Callable[[TurnState, OpenTurn], EventData | None]
+Decide = Callable[[TurnState], EventData | None]
 """What is written, if anything. Refuses by raising."""
 
 
 class Steering:
-    def __init__(self, conversations: Conversations, loop: LoopClient | None) -> None:
+    """`budgets`: None where nothing is limited."""
+
+    def __init__(self, conversations: Conversations, loop: LoopClient | None, budgets: Budgets | None = None) -> None:
         self._conversations = conversations
         self._loop = loop
+        self._budgets = budgets
 
     async def pause(
         self, operation: OperationId, conversation: ConversationId, *, actor: str, reason: str | None
     ) -> Conversation:
         """From the next step on the turn waits, until somebody resumes it. A step that has begun is finished."""
 
-        def decide(_: TurnState, turn: OpenTurn) -> EventData | None:
-            return None if turn.is_paused else TurnPaused(reason=reason)
+        def decide(state: TurnState) -> EventData | None:
+            return None if _open(state).is_paused else TurnPaused(reason=reason)
 
         return await self._steer(operation, conversation, actor, decide)
 
     async def resume(self, operation: OperationId, conversation: ConversationId, *, actor: str) -> Conversation:
         """The turn goes on where it was."""
 
-        def decide(_: TurnState, turn: OpenTurn) -> EventData | None:
-            return TurnResumed() if turn.is_paused else None
+        def decide(state: TurnState) -> EventData | None:
+            return TurnResumed() if _open(state).is_paused else None
 
         return await self._steer(operation, conversation, actor, decide)
 
+    async def change_model(
+        self, operation: OperationId, conversation: ConversationId, *, actor: str, model: str, scope: ModelScope
+    ) -> Conversation:
+        """From the next attempt of a step on the open turn asks this model; with scope `conversation` later turns do
+        too. Refused if nothing here could ask it, or a budget in money could not be kept with it."""
+        model = str(parse_model(model))
+        found = await self._conversations.get(conversation)
+        limits = await self._budgets.find(found) if self._budgets is not None else None
+        if limits is not None and limits.budget.has_money and price_of(model) is None:
+            raise unknown_price(model)
+        # The loop need not be told: whoever begins the next attempt looks into the log.
+        return await self._steer(
+            operation, conversation, actor, lambda state: _changed(state, model, scope), is_told=False
+        )
+
     async def _steer(
-        self, operation: OperationId, conversation: ConversationId, actor: str, decide: Decide
+        self,
+        operation: OperationId,
+        conversation: ConversationId,
+        actor: str,
+        decide: Decide,
+        *,
+        is_told: bool = True,
     ) -> Conversation:
         await self._conversations.get(conversation)  # says so if there is none
         fold, own = TurnFold(conversation), EventId(derive("evt", operation))
@@ -69,15 +97,14 @@ class Steering:
             state = fold.state()
             if is_said:
                 break
-            if state.turn is None:
-                raise ConflictError("turn.none_open", f"No turn is open in {conversation!r}.")
-            news = decide(state, state.turn)
-            if news is None or await self._is_said(own, state, state.turn, actor, news):
+            news = decide(state)
+            if news is None or await self._is_said(own, state, actor, news):
                 break
         else:
             raise UnavailableError("turn.busy", "The conversation is written to all the time; try again.")
         reach(CrashPoint.TURN_AFTER_STEERING)
-        await self._tell(conversation)
+        if is_told:
+            await self._tell(conversation)
         return await self._conversations.get(conversation)
 
     async def _catch_up(self, fold: TurnFold, own: EventId) -> bool:
@@ -89,13 +116,13 @@ class Steering:
                 is_said = is_said or event.id == own
         return is_said
 
-    async def _is_said(self, own: EventId, state: TurnState, turn: OpenTurn, actor: str, news: EventData) -> bool:
+    async def _is_said(self, own: EventId, state: TurnState, actor: str, news: EventData) -> bool:
         """False if somebody wrote first."""
         new = NewEvent(news, to_text(self._conversations.clock.now()), own)
-        key = f"steer/{own}"
+        key, turn = f"steer/{own}", state.turn.id if state.turn is not None else None
         try:
             await self._conversations.append(
-                Append(state.conversation, (new,), key=key, actor=actor, turn=turn.id, expect=state.seq)
+                Append(state.conversation, (new,), key=key, actor=actor, turn=turn, expect=state.seq)
             )
         except ConflictError as error:
             if error.code != "append.moved":
@@ -111,3 +138,19 @@ class Steering:
             await self._loop.submit(conversation)
         except OutliveError as error:
             _log.warning("the loop was not told: %s", error.message, extra={"conversation": conversation})
+
+
+def _open(state: TurnState) -> OpenTurn:
+    if state.turn is None:
+        raise ConflictError("turn.none_open", f"No turn is open in {state.conversation!r}.")
+    return state.turn
+
+
+def _changed(state: TurnState, model: str, scope: ModelScope) -> ModelChanged | None:
+    """What is said; None if it is so already."""
+    turn = _open(state) if scope == "turn" else state.turn
+    is_so = turn is None or turn.model == model
+    before = turn.model if turn is not None and scope == "turn" else state.model
+    if scope == "conversation":
+        is_so = is_so and state.model == model
+    return None if is_so else ModelChanged(model=model, before=before, scope=scope)

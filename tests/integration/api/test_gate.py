@@ -28,6 +28,7 @@ PROTECTED = [
     ("POST", f"{CONVERSATION}/interrupt"),
     ("POST", f"{CONVERSATION}/pause"),
     ("POST", f"{CONVERSATION}/resume"),
+    ("POST", f"{CONVERSATION}/model"),
     ("POST", f"{CONVERSATION}/races"),
     ("GET", f"{CONVERSATION}/subagents"),
     ("GET", f"{CONVERSATION}/budget"),

@@ -36,6 +36,7 @@ PUBLIC_TYPES = """
     wait.started turn.parked
     turn.paused turn.resumed
     budget.raised
+    model.fallback model.changed
 """.split()
 
 

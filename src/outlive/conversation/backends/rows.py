@@ -8,7 +8,14 @@ from typing import Any
 from outlive.base import ConversationId
 from outlive.conversation.append import AttemptEnded, AttemptStarted, AttemptStatus, Plan, TurnEnded
 from outlive.conversation.backends.search import words_of
-from outlive.conversation.events import ConversationCreated, Event, NewEvent, text_of
+from outlive.conversation.events import (
+    ConversationArchived,
+    ConversationCreated,
+    Event,
+    ModelChanged,
+    NewEvent,
+    text_of,
+)
 from outlive.conversation.log import Conversation
 
 # The columns of a conversation in the order that `to_conversation` takes them (c: conversations, s: summaries).
@@ -72,6 +79,21 @@ def text_rows(plan: Plan) -> list[tuple[int, int, list[str]]]:
         if text and (words := words_of(text)):
             rows.append((key, event.seq, words))
     return rows
+
+
+def shown_rows(plan: Plan) -> list[tuple[int, str | None, str | None]]:
+    """Key, when it was archived, and its model, of each conversation of which one of the two changes (else None)."""
+    archived: dict[int, str] = {}
+    models: dict[int, str] = {}
+    for key, _, new, _ in plan.events:
+        match new.data:
+            case ConversationArchived():
+                archived[key] = new.at
+            case ModelChanged(scope="conversation", model=model):
+                models[key] = model
+            case _:
+                pass
+    return [(key, archived.get(key), models.get(key)) for key in sorted({*archived, *models})]
 
 
 @dataclass(slots=True)

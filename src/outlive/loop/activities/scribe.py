@@ -116,10 +116,17 @@ class Scribe:
             return None
 
     async def start(
-        self, view: View, turn: OpenTurn, step: StepId, kind: Literal["model", "tool"], name: str, *more: EventData
+        self,
+        view: View,
+        turn: OpenTurn,
+        step: StepId,
+        kind: Literal["model", "tool"],
+        name: str,
+        *more: EventData,
+        expect: int | None = None,
     ) -> StepWriter:
         """Begin the next attempt of a step, with what belongs to its beginning, in one batch. One that is not the first
-        says why, unless the one before did."""
+        says why, unless the one before did. With `expect` it is begun only if that is still the head."""
         attempt = turn.attempts.get(step, 0) + 1
         news: list[EventData] = [StepStarted(kind=kind, name=name)]
         if attempt > 1 and not view.has_recovery(step, attempt):
@@ -127,7 +134,7 @@ class Scribe:
         writer = StepWriter(
             self.conversations, view.conversation, turn.id, Writer(step, attempt, 0), actor_of(turn.bound)
         )
-        started = await writer.record(*news, *more)
+        started = await writer.record(*news, *more, expect=expect)
         writer.start = started.events[0].seq
         await self.views.take(view, started.events)
         self._show(view)
