@@ -77,7 +77,7 @@ class Steering:
             raise unknown_price(model)
         # The loop need not be told: whoever begins the next attempt looks into the log.
         return await self._steer(
-            operation, conversation, actor, lambda state: _changed(state, model, scope), is_told=False
+            operation, conversation, actor, lambda state: model_change(state, model, scope), is_told=False
         )
 
     async def _steer(
@@ -146,7 +146,7 @@ def _open(state: TurnState) -> OpenTurn:
     return state.turn
 
 
-def _changed(state: TurnState, model: str, scope: ModelScope) -> ModelChanged | None:
+def model_change(state: TurnState, model: str, scope: ModelScope) -> ModelChanged | None:
     """What is said; None if it is so already."""
     turn = _open(state) if scope == "turn" else state.turn
     is_so = turn is None or turn.model == model

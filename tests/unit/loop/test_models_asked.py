@@ -8,7 +8,7 @@ from outlive.loop.decide import decide
 from outlive.loop.fold import fold_turn, step_id
 from outlive.loop.plan import Begin
 from outlive.loop.state import OpenTurn
-from outlive.loop.steering import _changed
+from outlive.loop.steering import model_change
 from unit.loop.logs import Log, answer, call
 
 
@@ -116,13 +116,13 @@ def test_a_change_of_another_turn_changes_nothing_in_this_one(log: Log, turn: Tu
 
 
 def test_what_is_so_already_is_not_said_again(log: Log, turn: TurnId) -> None:
-    assert _changed(log.state(), "demo:", "turn") is None
-    assert _changed(log.state(), "demo:made", "conversation") is not None, "the turn asks another one"
-    said = _changed(log.state(), "demo:big", "turn")
+    assert model_change(log.state(), "demo:", "turn") is None
+    assert model_change(log.state(), "demo:made", "conversation") is not None, "the turn asks another one"
+    said = model_change(log.state(), "demo:big", "turn")
     assert said == ModelChanged(model="demo:big", before="demo:", scope="turn")
     log.append(said, turn=turn)
-    assert _changed(log.state(), "demo:big", "turn") is None
-    whole = _changed(log.state(), "demo:big", "conversation")
+    assert model_change(log.state(), "demo:big", "turn") is None
+    whole = model_change(log.state(), "demo:big", "conversation")
     assert whole == ModelChanged(model="demo:big", before="demo:made", scope="conversation")
     log.append(whole, turn=turn)
-    assert _changed(log.state(), "demo:big", "conversation") is None
+    assert model_change(log.state(), "demo:big", "conversation") is None
