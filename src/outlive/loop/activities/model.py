@@ -171,7 +171,7 @@ class ModelActivities:
                 writer = await self._scribe.start(view, turn, step, "model", turn.model, expect=seen)
                 return _At(view, turn, step, writer, persona, turn.model, max_tokens, [], [], progress)
             except ConflictError as error:
-                if error.code != "append.moved":
+                if error.code not in MOVED:
                     raise
                 await self._scribe.views.refresh(view)
         raise ConflictError("append.moved", "The conversation is written to all the time; the step is tried again.")
