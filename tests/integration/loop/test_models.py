@@ -45,9 +45,13 @@ def asked(events: list[Event]) -> list[str]:
     return [each["name"] for each in data_of(events, "step.started") if each["kind"] == "model"]
 
 
-def bodies(provider: PretendProvider) -> list[tuple[str, dict[str, Any]]]:
-    """The model and the request of each call."""
-    return [(call.model, json.loads(provider.ledger.request(call.number) or b"")) for call in provider.calls]
+def told(provider: PretendProvider) -> list[tuple[str, str]]:
+    """Of each call the model, and what it was told that models had answered."""
+    requests = [(call.model, json.loads(provider.ledger.request(call.number) or b"")) for call in provider.calls]
+    return [
+        (model, json.dumps([each for each in request["messages"] if each["role"] == "assistant"]))
+        for model, request in requests
+    ]
 
 
 async def test_a_fallback_stands_in_for_a_model_that_is_away_to_the_end_of_the_turn(
@@ -162,13 +166,13 @@ async def test_another_model_goes_on_with_the_turn_from_its_next_step_and_is_sen
     assert asked(events) == [FIRST, SECOND, SECOND], "what has begun is finished"
     assert data_of(events, "model.changed") == [{"model": SECOND, "before": FIRST, "scope": "turn"}]
     assert data_of(events, "turn.recovered") == []
-    (_, _), (second, request), *_ = bodies(provider)
-    assert second == "second"
-    assert "Hm, well." not in json.dumps(request), "thinking goes back to the model that thought it alone"
-    assert "one two three" in json.dumps(request)
+    (_, nothing), (second, answers), *_ = told(provider)
+    assert (nothing, second) == ("[]", "second")
+    assert "Hm, well." not in answers, "thinking goes back to the model that thought it alone"
+    assert "one two three" in answers
     later = await run(stage, conversation, "[[say Again.]]")
     assert asked(later) == [FIRST]
-    assert "Hm, well." in json.dumps(bodies(provider)[-1][1])
+    assert "Hm, well." in told(provider)[-1][1]
     assert (await stage.parts.conversations.get(conversation)).model is None
 
 
@@ -198,7 +202,7 @@ async def test_who_changes_the_model_of_a_step_that_is_tried_again_is_heard_at_i
 async def test_what_nothing_could_ask_or_afford_is_refused_with_what_there_is(stage: Stage) -> None:
     conversation = await agent(stage, model="openai:gpt-4.1", budget={"turn": {"usd": 1.0}})
     with pytest.raises(ConflictError, match="No turn is open"):
-        await change(stage, conversation, SECOND)
+        await change(stage, conversation, "openai:gpt-4o")
     with pytest.raises(InvalidError, match=r"anthropic, demo, openai\..*openai:gpt-4\.1"):
         await change(stage, conversation, "gpt", "conversation")
     with pytest.raises(InvalidError, match="nobody knows the price"):
