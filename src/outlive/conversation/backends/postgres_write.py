@@ -60,12 +60,9 @@ _TEXTS = """, indexed AS (
     FROM unnest({0}::bigint[], {1}::bigint[], {2}::text[]) AS w (key, seq, words)
     WHERE (SELECT is_fresh FROM fresh)
 )"""
-# What is about a conversation goes through `json`, which takes the text as it stands: it may hold the escape of a NUL.
 _SHOWN = """, shown AS (
     UPDATE conversations c
-    SET archived_at = coalesce(w.archived_at, c.archived_at),
-        about = CASE WHEN w.model IS NULL THEN c.about ELSE json_build_array(
-            c.about::json -> 0, c.about::json -> 1, c.about::json -> 2, w.model, c.about::json -> 4)::text END
+    SET archived_at = coalesce(w.archived_at, c.archived_at), model = coalesce(w.model, c.model)
     FROM unnest({0}::bigint[], {1}::text[], {2}::text[]) AS w (key, archived_at, model)
     WHERE c.key = w.key AND (SELECT is_fresh FROM fresh)
 )"""

@@ -19,8 +19,8 @@ from outlive.conversation.events import (
 from outlive.conversation.log import Conversation
 
 # The columns of a conversation in the order that `to_conversation` takes them (c: conversations, s: summaries).
-CONVERSATION_COLUMNS = """c.id, c.about, c.parent_id, c.parent_at, s.state, s.turn, s.machine, {head}, c.created_by,
-c.created_at, {updated_at}, c.archived_at"""
+CONVERSATION_COLUMNS = """c.id, c.about, c.model, c.parent_id, c.parent_at, s.state, s.turn, s.machine, {head},
+c.created_by, c.created_at, {updated_at}, c.archived_at"""
 
 
 def about_of(created: ConversationCreated) -> str:
@@ -29,9 +29,10 @@ def about_of(created: ConversationCreated) -> str:
 
 
 def to_conversation(row: Sequence[Any]) -> Conversation:
-    id, about, parent, parent_at, *rest = row
+    id, about, model, parent, parent_at, *rest = row
+    agent, title, environment, first_model, metadata = json.loads(about)
     origin = None if parent is None else (ConversationId(parent), parent_at)
-    return Conversation._make((id, *json.loads(about), origin, *rest))
+    return Conversation._make((id, agent, title, environment, model or first_model, metadata, origin, *rest))
 
 
 def created_event(seq: int, created: NewEvent, actor: str) -> Event:

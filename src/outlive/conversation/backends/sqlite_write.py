@@ -56,8 +56,7 @@ SELECT place, substr(text, 1, {SEARCHED_CHARACTERS}) FROM (
 _SELECT_OTHERS = f"SELECT e.place, e.type, e.data {_UNINDEXED} AND NOT {_IS_PLAIN}"
 INSERT_TEXTS = "INSERT INTO texts (rowid, words) VALUES (?, ?)"
 _UPDATE_SHOWN = """
-UPDATE conversations
-SET archived_at = coalesce(?2, archived_at), about = iif(?3 IS NULL, about, json_set(about, '$[3]', ?3)) WHERE key = ?1
+UPDATE conversations SET archived_at = coalesce(?2, archived_at), model = coalesce(?3, model) WHERE key = ?1
 """
 _UPDATE_SUMMARIES = "UPDATE summaries SET state = ?, turn = ?, machine = ? WHERE key = ?"
 _INSERT_ATTEMPTS = """
