@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from outlive.client import Client
@@ -44,7 +45,7 @@ def main() -> int:
             outlive("down")
 
 
-def begin() -> tuple[str, str]:
+def begin() -> tuple[str, str | None]:
     """Until it waits, and its machine sleeps. Returns the conversation, and where we stopped reading it."""
     with Client() as client:
         client.agents.apply(AGENT)
@@ -56,7 +57,7 @@ def begin() -> tuple[str, str]:
     raise AssertionError("the turn ended before it waited")
 
 
-def end(conversation: str, position: str) -> int:
+def end(conversation: str, position: str | None) -> int:
     with Client() as client:
         found = client.conversations.get(conversation)
         found.send("It is time.")
@@ -68,7 +69,7 @@ def end(conversation: str, position: str) -> int:
     return 0
 
 
-def tell(kind: str, data: dict[str, object]) -> None:
+def tell(kind: str, data: Mapping[str, object]) -> None:
     match kind:
         case "tool.finished":
             print(f"tool: {str(data['output']).rpartition('; ')[2]}".rstrip())  # without how long it waited

@@ -148,10 +148,23 @@ async def paused(stack: LoopStack, talk: Talk) -> None:
     await talk.ended(turn)
 
 
+async def fallback(stack: LoopStack, talk: Talk) -> None:
+    """The model is away; another one stands in for it, and a person wants a third one to go on."""
+    definition = {"name": "coder", "model": "openai:first", "instructions": MARKER, "tools": ["list_files"]}
+    given = {**definition, "fallbacks": ["openai:second"]}
+    await anyio.to_thread.run_sync(stack.ask, "POST", "/v1/agents", given)
+    await talk.conversation.change_model("openai:first", scope="conversation")
+    away = "[[as first]] [[error 529 always retry-after-ms=50]]"
+    turn = await talk.send("one", f"[[slow 3]] [[tool list_files {{}}]] [[say {MARKER}]] {away}")
+    await _shown(talk, "model.fallback")
+    await talk.conversation.change_model("openai:third")
+    await talk.ended(turn)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     *(answer, tools, parallel_tools, follow_up, interrupted_answer, interrupted_command, provider_trouble, failed),
     *(worker_died_in_an_answer, worker_died_in_a_command, worker_died_before_the_end, restarted, begun_with_a_plan),
-    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting, paused),
+    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting, paused, fallback),
 )
 
 

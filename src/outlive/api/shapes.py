@@ -17,7 +17,7 @@ from pydantic.json_schema import WithJsonSchema
 from outlive.api.budget_shapes import BudgetShown
 from outlive.base import Kind, is_id
 from outlive.conversation.blobs import is_blob_name
-from outlive.conversation.events import SEQ_MAX
+from outlive.conversation.events import SEQ_MAX, ModelScope
 from outlive.conversation.log import Conversation, ConversationState
 from outlive.loop.follow_ups import ORDER_LIMIT
 from outlive.loop.subagents import link_of
@@ -129,6 +129,11 @@ class NewInterrupt(_Sent):
 
 class NewPause(_Sent):
     reason: Annotated[str | None, Field(max_length=1000, description="Said in the log.")] = None
+
+
+class NewModel(_Sent):
+    model: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$")]
+    scope: Annotated[ModelScope, Field(description="For the turn that is open, or for later ones too.")] = "turn"
 
 
 class AttachedData(_Sent):

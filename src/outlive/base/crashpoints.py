@@ -51,6 +51,7 @@ class CrashPoint(StrEnum):
     MODEL_AFTER_FIRST_DELTA = "model.after_first_delta"
     MODEL_BEFORE_SEAL = "model.before_seal"  # the answer is bought, and not in the log
     MODEL_AFTER_SEAL = "model.after_seal"  # sealed; the workflow does not know
+    MODEL_AFTER_FALLBACK = "model.after_fallback"  # the log says that another one is asked; nobody has asked it
     TOOL_AFTER_REQUEST = "tool.after_request"  # requested in the log, not begun
     TOOL_BEFORE_SEAL = "tool.before_seal"  # done, and not in the log
     TOOL_AFTER_SEAL = "tool.after_seal"

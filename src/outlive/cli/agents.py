@@ -96,6 +96,7 @@ def show(
         ("name", clean_line(found.name)),
         ("version", f"{found.version}{' (built in)' if found.builtin else ''}"),
         ("model", clean_line(found.model)),
+        ("fallbacks", clean_line(", ".join(found.fallbacks)) if found.fallbacks else None),
         ("tools", clean_line(", ".join(found.tools))),
         ("mcp", clean_line(", ".join(str(each.get("name")) for each in found.mcp)) if found.mcp else None),
         ("environment", clean_line(found.environment) if found.environment else None),

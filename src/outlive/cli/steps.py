@@ -109,6 +109,12 @@ def _known_note(type: str, data: Json, actor: object) -> str | None:
         case "turn.recovered":
             what = clean_line(data.get("what")).replace("_", " ")
             return f"↺ mended ({what}): {clean_line(data.get('reason'))}"
+        case "model.fallback":
+            then = f"{clean_line(data.get('model'))} is asked instead of {clean_line(data.get('before'))}"
+            return f"↺ attempt {clean_line(data.get('attempt'))}: {then}{_because(data)}"
+        case "model.changed":
+            whole = " in this conversation" if data.get("scope") == "conversation" else ""
+            return f"from now on {clean_line(data.get('model'))} is asked{whole}"
         case "replay.started":
             of = f"{clean_line(data.get('turn'))} of {clean_line(data.get('conversation'))}"
             return f"a replay of {of} on {clean_line(data.get('model'))}"

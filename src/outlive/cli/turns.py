@@ -1,4 +1,5 @@
-"""`outlive run`, `interrupt`, `pause`, `resume`: give an agent something to do and watch it; stop it; let it wait."""
+"""`outlive run`, `interrupt`, `pause`, `resume`, `model`: give an agent something to do and watch it; stop it; let it
+wait; let another model go on with it."""
 
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command("interrupt")(interrupt)
     app.command("pause")(pause)
     app.command("resume")(resume)
+    app.command("model")(change_model)
 
 
 def run(
@@ -156,3 +158,25 @@ def resume(
         say_json(found.facts.to_json())
     else:
         say(f"resumed: {found.id}")
+
+
+def change_model(
+    conversation: Annotated[str, typer.Argument(metavar="C", help="Id of the conversation (conv_...).")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model that answers from now on (provider:name).")],
+    whole: Annotated[bool, typer.Option("--conversation", help="In later turns too, not in this one alone.")] = False,
+    json: Json = False,
+) -> None:
+    """Let another model go on with the turn that is open, from its next step on. What has begun is finished.
+
+    \b
+    Examples:
+      outlive model conv_0198... openai:gpt-5.5
+      outlive model conv_0198... anthropic:claude-opus-4-6 --conversation
+    """
+    scope = "conversation" if whole else "turn"
+    with open_client() as client:
+        found = client.conversations.get(conversation).change_model(model, scope=scope)
+    if json:
+        say_json(found.facts.to_json())
+    else:
+        say(f"{model} is asked from now on: {found.id}")

@@ -25,6 +25,7 @@ class AgentFacts:
     mcp: tuple[Mapping[str, Any], ...]
     budget: Mapping[str, Any] | None
     policy: Mapping[str, Any] | None
+    fallbacks: tuple[str, ...]
     builtin: bool
     created_by: str | None
     created_at: str | None
@@ -45,6 +46,7 @@ def agent_of(raw: Mapping[str, Any]) -> AgentFacts:
             mcp=tuple(raw.get("mcp") or ()),
             budget=raw.get("budget"),
             policy=raw.get("policy"),
+            fallbacks=tuple(raw.get("fallbacks") or ()),
             builtin=bool(raw.get("builtin")),
             created_by=raw.get("created_by"),
             created_at=raw.get("created_at"),

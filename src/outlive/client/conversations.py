@@ -141,6 +141,13 @@ class AsyncConversation(ConversationShown):
         answer = await self._transport.call("DELETE", path, key=new_operation_id())
         return [follow_up_of(item) for item in items_of(answer)]
 
+    async def change_model(self, model: str, *, scope: str = "turn") -> "AsyncConversation":
+        """Ask another model (`provider:name`) from the next attempt of a step on: for the turn that is open, a conflict
+        if none is; with scope `conversation` for later turns too."""
+        body = {"model": model, "scope": scope}
+        self._facts = facts_of(await self._transport.call("POST", f"/conversations/{self.id}/model", body))
+        return self
+
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""
         while True:

@@ -114,6 +114,12 @@ class Conversation(ConversationShown):
         """Take a message back that nobody answers yet; a conflict if it was taken already. What waits then."""
         return self._loop.run(self._twin.withdraw, message)
 
+    def change_model(self, model: str, *, scope: str = "turn") -> Self:
+        """Ask another model (`provider:name`) from the next attempt of a step on: for the turn that is open, a conflict
+        if none is; with scope `conversation` for later turns too."""
+        self._loop.run(self._twin.change_model, model, scope=scope)
+        return self
+
     def events(self, after: int = 0) -> Iterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""
         is_last = False

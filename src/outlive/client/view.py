@@ -25,6 +25,8 @@ _NOTES = frozenset(
         "approval.decided",
         "budget.raised",
         "wait.started",
+        "model.changed",
+        "model.fallback",
         "machine.attached",
         "machine.forked",
         "machine.hibernated",

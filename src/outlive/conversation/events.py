@@ -137,6 +137,32 @@ class ModelResponded(EventData):
     stop_reason: str = "end_turn"
 
 
+class ModelFallback(EventData):
+    """`before` is away, for the reason that stands here; from `attempt` of the step on, to the end of the turn, `model`
+    is asked in its place. `code`: what was wrong with the attempt before."""
+
+    type = "model.fallback"
+    model: str
+    before: str
+    step: str
+    attempt: int
+    code: str
+    reason: str
+
+
+ModelScope = Literal["turn", "conversation"]
+
+
+class ModelChanged(EventData):
+    """Somebody wants another model: from the next attempt of a step on, to the end of the turn of this event, or in the
+    conversation for good. `before`: the one that the turn, or the conversation, had; None: that of its agent."""
+
+    type = "model.changed"
+    model: str
+    before: str | None = None
+    scope: ModelScope
+
+
 class ToolRequested(EventData):
     type = "tool.requested"
     call: str
@@ -373,6 +399,8 @@ DURABLE: dict[str, type[EventData]] = {
         TurnStarted,
         StepStarted,
         ModelResponded,
+        ModelFallback,
+        ModelChanged,
         ToolRequested,
         ToolFinished,
         ApprovalRequested,

@@ -59,8 +59,8 @@ class StepWriter:
         self._conversations.show(self._conversation, delta)
         reach(CrashPoint.STEP_AFTER_DELTA)
 
-    async def record(self, *data: EventData) -> Appended:
-        """Append durable events of this attempt, as one batch."""
+    async def record(self, *data: EventData, expect: int | None = None) -> Appended:
+        """Append durable events of this attempt, as one batch; with `expect` only if that is still the head."""
         at = to_text(self._conversations.clock.now())
         appended = await self._conversations.append(
             Append(
@@ -70,6 +70,7 @@ class StepWriter:
                 actor=self._actor,
                 turn=self._turn,
                 writer=self._writer,
+                expect=expect,
             )
         )
         self._writer = self._writer._replace(batch=self._writer.batch + 1)

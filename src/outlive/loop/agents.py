@@ -5,6 +5,7 @@
     instructions = "Review the newest commit. Change nothing."
     tools = ["shell", "read_file", "search"]
     environment = "web"
+    fallbacks = ["openai:gpt-5.5"]
 
 Rule 1: a version never changes, and versions of a name are dense from 1. The newest one counts; what it was before can
         be applied again, as a newer version.
@@ -18,7 +19,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
@@ -27,6 +28,7 @@ from outlive.loop.binding import Persona
 from outlive.loop.budgets.amounts import Budget, budget_of
 from outlive.loop.budgets.room import unknown_price
 from outlive.loop.holds import HOLD_LIMIT_S
+from outlive.loop.models.fallbacks import FALLBACKS_LIMIT
 from outlive.loop.models.prices import price_of
 from outlive.loop.models.registry import parse_model
 from outlive.loop.state import Binding
@@ -69,6 +71,7 @@ class AgentDefinition(BaseModel):
     environment: str | None = Field(None, min_length=1, max_length=200)
     budget: dict[str, JsonValue] | None = None
     policy: dict[str, JsonValue] | None = None
+    fallbacks: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field((), max_length=FALLBACKS_LIMIT)
 
     @field_validator("name")
     @classmethod
@@ -90,6 +93,13 @@ class AgentDefinition(BaseModel):
         if len({each.name for each in servers}) < len(servers):
             raise ValueError("two servers have the same name")
         return servers
+
+    @field_validator("fallbacks")
+    @classmethod
+    def _are_different_models(cls, fallbacks: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(fallbacks)) < len(fallbacks):
+            raise ValueError("a model is named twice")
+        return fallbacks
 
     @field_validator("budget", "policy")
     @classmethod
@@ -137,11 +147,13 @@ class AgentRecords(Protocol):
 async def check_known(definition: AgentDefinition, offers: ToolOffers | None = None) -> None:
     """Refuse what nothing here could run. Asked when it is applied, not when it is read: what was once applied stays
     readable, whatever a later release, or a user's worker, still has."""
-    if definition.model is not None:
-        parse_model(definition.model)
     budget = budget_of(definition.budget)
-    if budget is not None and budget.has_money and definition.model is not None and not price_of(definition.model):
-        raise unknown_price(definition.model)
+    for model in (definition.model, *definition.fallbacks):
+        if model is not None:
+            parse_model(model)
+            _check_price(budget, model)
+    if definition.model in definition.fallbacks:
+        raise InvalidError("agent.fallbacks", f"{definition.model!r} cannot stand in for itself: name other fallbacks.")
     policy = policy_of(definition)
     servers = {server.name for server in definition.mcp}
     own = {*definition.tools, *(name for name in policy.approve if server_of(name) in servers)}
@@ -159,6 +171,11 @@ async def check_known(definition: AgentDefinition, offers: ToolOffers | None = N
             f"There is no tool {unknown[0][:100]!r}; there are: {', '.join(RUNS)}. Tools of your own are offered by a "
             "worker: outlive worker --tools MODULE.",
         )
+
+
+def _check_price(budget: Budget | None, model: str) -> None:
+    if budget is not None and budget.has_money and not price_of(model):
+        raise unknown_price(model)
 
 
 def policy_of(definition: AgentDefinition, *, is_strict: bool = True) -> AgentPolicy:
@@ -283,6 +300,7 @@ class AgentRegistry:
                 approve_expires_s=policy.approve_expires_s,
                 mcp=found.mcp,
                 budget=_kept_budget(found),
+                fallbacks=found.fallbacks,
             )
             self._remembered[key] = persona
             while len(self._remembered) > _REMEMBERED:

@@ -20,6 +20,7 @@ class Persona:
     approve_expires_s: float | None = None
     mcp: tuple[McpServer, ...] = ()
     budget: Budget | None = None
+    fallbacks: tuple[str, ...] = ()  # models that stand in for its own, in this order, when that is away
 
 
 class Agents(Protocol):

@@ -83,7 +83,7 @@ def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Li
     if turn.is_interrupted:
         return Finish(outcome="interrupted")
     if turn.bound is None:
-        return _begin(state)
+        return _begin(state, turn)
     if turn.gate is not None and turn.gate.decision != "approve":
         return _at_gate(turn.gate, now, is_parked=turn.is_parked)
     missing = [call for call in answer.calls if call.outcome is None] if answer else []
@@ -115,10 +115,11 @@ def _paused(what: Next, turn: OpenTurn) -> Next:
             return Wait(is_parked=turn.is_parked)
 
 
-def _begin(state: TurnState) -> Begin:
-    """The newest message that asks for a model gets it; else the conversation does."""
-    asked = [message.model for message in state.waiting if message.model is not None]
-    return Begin(agent=state.agent, model=asked[-1] if asked else state.model)
+def _begin(state: TurnState, turn: OpenTurn) -> Begin:
+    """The newest message that asks for a model gets it, or who asked for one later; else the conversation does."""
+    asked = [(message.seq, message.model) for message in state.waiting if message.model is not None]
+    asked += [(turn.asked.seq, turn.asked.model)] if turn.asked is not None else []
+    return Begin(agent=state.agent, model=max(asked)[1] if asked else state.model)
 
 
 def _at_gate(gate: Hold, now: str, *, is_parked: bool) -> Next:

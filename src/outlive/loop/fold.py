@@ -17,6 +17,8 @@ Rule 6: a call that began a subagent (`subagent.started`) waits for it, unless i
 Rule 7: a message can be withdrawn, and those that wait put in another order, until an answer is asked for: the start of
         a model step takes what stands before it. One that hurries leaves calls that have not begun undone; whoever
         runs the others stops them.
+Rule 8: the model that a turn was bound to is asked until somebody wants another one (`model.changed`), or one stands in
+        for it (`model.fallback`); both end with the turn. What is wanted for the conversation holds for later turns.
 """
 
 from collections.abc import Iterable
@@ -26,7 +28,7 @@ from typing import Any
 from outlive.base import ConversationId, StepId, TurnId, derive
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
-from outlive.loop.state import Binding, Call, Child, Hold, LastAnswer, OpenTurn, TurnState, Waiting
+from outlive.loop.state import AskedFor, Binding, Call, Child, Hold, LastAnswer, OpenTurn, TurnState, Waiting
 
 # As in `append`, which says by the same events that a conversation waits no more.
 _STIRS = frozenset(
@@ -63,7 +65,14 @@ class _Turn:
     gate: Hold | None = None
     is_paused: bool = False
     is_parked: bool = False
-    asked: int = 0
+    asked_at: int = 0
+    asked: AskedFor | None = None
+    away: tuple[str, ...] = ()
+    asked_others: dict[StepId, int] = field(default_factory=dict)
+
+    def ask(self, seq: int, model: str) -> None:
+        """From now on this model is asked."""
+        self.asked, self.asked_others = AskedFor(seq, model), dict(self.attempts)
 
     def state(self) -> OpenTurn:
         return OpenTurn(
@@ -78,6 +87,9 @@ class _Turn:
             is_paused=self.is_paused,
             is_parked=self.is_parked,
             asked=self.asked,
+            asked_at=self.asked_at,
+            away=self.away,
+            asked_others=dict(self.asked_others),
         )
 
 
@@ -116,6 +128,8 @@ class TurnFold:
                 self._begin(upcast(event))
             case "machine.attached":
                 self._state = replace(self._state, machine=upcast(event).data["machine"])
+            case "model.changed":
+                self._change_model(upcast(event))
             case "subagent.started":
                 self._beget(upcast(event))
             case "subagent.finished":
@@ -169,6 +183,14 @@ class TurnFold:
             self._turn = _Turn(event.turn)
         self._turn.bound = Binding(data["agent"], data["version"], data["model"])
 
+    def _change_model(self, event: Event) -> None:
+        data = event.data
+        if data["scope"] == "conversation":
+            self._state = replace(self._state, model=data["model"])
+        if self._turn is not None and event.turn == self._turn.id:
+            self._turn.ask(event.seq, data["model"])
+            self._turn.away = ()
+
     def _beget(self, event: Event) -> None:
         data = event.data
         name = ConversationId(data["conversation"])
@@ -196,9 +218,13 @@ class TurnFold:
                 assert event.step is not None
                 assert event.attempt is not None
                 turn.attempts[event.step], turn.starts[event.step] = event.attempt, event.seq
-                turn.asked = event.seq if event.data["kind"] == "model" else turn.asked
+                turn.asked_at = event.seq if event.data["kind"] == "model" else turn.asked_at
             case "model.responded":
                 self._answer(turn, event)
+            case "model.fallback":
+                data = event.data
+                turn.ask(event.seq, data["model"])
+                turn.away = (*turn.away, data["before"])
             case "tool.requested" | "tool.finished":
                 _mark(turn, event)
             case "approval.requested" if (asked := event.data)["budget"] is not None:

@@ -88,7 +88,7 @@ class QueueFold:
             raise ConflictError(
                 "message.hurried", f"{message!r} asked to be taken at once, and something was stopped for it."
             )
-        if len(waiting) == 1 and state.turn is not None and not state.turn.asked:
+        if len(waiting) == 1 and state.turn is not None and not state.turn.asked_at:
             raise ConflictError(
                 "message.opens_turn", f"{message!r} is all that its turn is about: interrupt the turn instead."
             )

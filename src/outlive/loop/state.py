@@ -25,6 +25,14 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedFor:
+    """A model for the rest of a turn, and the event that says so."""
+
+    seq: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """What a call waits for: a person's decision (`approval`), or the time. `until`: when it is over anyway. With
     `yields`, a message that no answer has seen ends it too."""
@@ -105,7 +113,21 @@ class OpenTurn:
     gate: Hold | None = None  # the newest question for more of a budget: all of the turn waits for it
     is_paused: bool = False  # by a person
     is_parked: bool = False  # the log says that it waits, and nothing came since
-    asked: int = 0  # the seq at which an answer was last asked for: what came before is on its way to the model
+    asked_at: int = 0  # the seq at which an answer was last asked for: what came before is on its way to the model
+    asked: AskedFor | None = None  # the model that somebody asked for since, or that stands in for one that is away
+    away: tuple[str, ...] = ()  # models that others stand in for, since somebody last asked for one
+    asked_others: dict[StepId, int] = field(default_factory=dict)  # attempts of each step when the model last changed
+
+    @property
+    def model(self) -> str | None:
+        """The one that the next attempt asks."""
+        if self.asked is not None:
+            return self.asked.model
+        return self.bound.model if self.bound is not None else None
+
+    def attempts_of_model(self, step: StepId) -> int:
+        """How often the step was tried with this model."""
+        return self.attempts.get(step, 0) - self.asked_others.get(step, 0)
 
     def may_take(self, step: StepId) -> bool:
         """Whether the step may be begun, or tried again."""
@@ -114,7 +136,8 @@ class OpenTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnState:
-    """One conversation at event `seq`. `agent`, `environment` and `model` are what it was made with."""
+    """One conversation at event `seq`. `agent`, `environment` and `model` are what it was made with; somebody may have
+    changed the model since."""
 
     conversation: ConversationId
     seq: int = 0
@@ -129,7 +152,7 @@ class TurnState:
     @property
     def queue(self) -> tuple[Waiting, ...]:
         """The messages that no answer was asked for yet, in the order in which the model will be told."""
-        return tuple(each for each in self.waiting if self.turn is None or each.seq > self.turn.asked)
+        return tuple(each for each in self.waiting if self.turn is None or each.seq > self.turn.asked_at)
 
     @property
     def needs_answer(self) -> bool:

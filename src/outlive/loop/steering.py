@@ -22,11 +22,15 @@ from outlive.base import (
     to_text,
 )
 from outlive.conversation.conversations import PAGE, Conversations
-from outlive.conversation.events import EventData, NewEvent, TurnPaused, TurnResumed
+from outlive.conversation.events import EventData, ModelChanged, ModelScope, NewEvent, TurnPaused, TurnResumed
 from outlive.conversation.log import Append, Conversation
+from outlive.loop.budgets.raising import Budgets
+from outlive.loop.budgets.room import unknown_price
 from outlive.loop.client import LoopClient
 from outlive.loop.follow_ups import FollowUp, QueueFold
-from outlive.loop.state import OpenTurn
+from outlive.loop.models.prices import price_of
+from outlive.loop.models.registry import parse_model
+from outlive.loop.state import OpenTurn, TurnState
 
 _TRIES = 50  # while others write to the same conversation
 
@@ -37,9 +41,12 @@ Decide = Callable[[QueueFold], EventData | None]
 
 
 class Steering:
-    def __init__(self, conversations: Conversations, loop: LoopClient | None) -> None:
+    """`budgets`: None where nothing is limited."""
+
+    def __init__(self, conversations: Conversations, loop: LoopClient | None, budgets: Budgets | None = None) -> None:
         self._conversations = conversations
         self._loop = loop
+        self._budgets = budgets
 
     async def pause(
         self, operation: OperationId, conversation: ConversationId, *, actor: str, reason: str | None
@@ -47,7 +54,7 @@ class Steering:
         """From the next step on the turn waits, until somebody resumes it. A step that has begun is finished."""
 
         def decide(fold: QueueFold) -> EventData | None:
-            return None if _open_turn(fold).is_paused else TurnPaused(reason=reason)
+            return None if _open(fold.state()).is_paused else TurnPaused(reason=reason)
 
         await self._steer(operation, conversation, actor, decide)
         await self._tell(conversation)
@@ -57,7 +64,7 @@ class Steering:
         """The turn goes on where it was."""
 
         def decide(fold: QueueFold) -> EventData | None:
-            return TurnResumed() if _open_turn(fold).is_paused else None
+            return TurnResumed() if _open(fold.state()).is_paused else None
 
         await self._steer(operation, conversation, actor, decide)
         await self._tell(conversation)
@@ -85,6 +92,20 @@ class Steering:
         """Put the messages that wait in another order. What waits then."""
         fold = await self._steer(operation, conversation, actor, lambda fold: fold.order(order))
         return fold.queue()
+
+    async def change_model(
+        self, operation: OperationId, conversation: ConversationId, *, actor: str, model: str, scope: ModelScope
+    ) -> Conversation:
+        """From the next attempt of a step on the open turn asks this model; with scope `conversation` later turns do
+        too. Refused if nothing here could ask it, or a budget in money could not be kept with it."""
+        model = str(parse_model(model))
+        found = await self._conversations.get(conversation)
+        limits = await self._budgets.find(found) if self._budgets is not None else None
+        if limits is not None and limits.budget.has_money and price_of(model) is None:
+            raise unknown_price(model)
+        # The loop need not be told: whoever begins the next attempt looks into the log.
+        await self._steer(operation, conversation, actor, lambda fold: model_change(fold.state(), model, scope))
+        return await self._conversations.get(conversation)
 
     # ── inside ──
 
@@ -142,8 +163,17 @@ class Steering:
             _log.warning("the loop was not told: %s", error.message, extra={"conversation": conversation})
 
 
-def _open_turn(fold: QueueFold) -> OpenTurn:
-    state = fold.state()
+def _open(state: TurnState) -> OpenTurn:
     if state.turn is None:
         raise ConflictError("turn.none_open", f"No turn is open in {state.conversation!r}.")
     return state.turn
+
+
+def model_change(state: TurnState, model: str, scope: ModelScope) -> ModelChanged | None:
+    """What is said; None if it is so already."""
+    turn = _open(state) if scope == "turn" else state.turn
+    is_so = turn is None or turn.model == model
+    before = turn.model if turn is not None and scope == "turn" else state.model
+    if scope == "conversation":
+        is_so = is_so and state.model == model
+    return None if is_so else ModelChanged(model=model, before=before, scope=scope)

@@ -19,6 +19,7 @@ from outlive.loop.state import TurnState
 
 VIEWS_LIMIT = 512
 CHARACTERS_LIMIT = 64 * 1024 * 1024  # of payloads in all views
+_REASONS = frozenset({"turn.recovered", "model.fallback"})  # for a further attempt of a step
 _SURELY_ALL = 4 * 1024 * 1024  # a short page with fewer characters than this was not cut for its size
 
 
@@ -62,7 +63,7 @@ class View:
     def has_recovery(self, step: StepId, attempt: int) -> bool:
         """Whether the log says why this attempt of the step was needed."""
         return any(
-            event.type == "turn.recovered" and (data := event.data)["step"] == step and data["attempt"] == attempt
+            event.type in _REASONS and (data := event.data)["step"] == step and data["attempt"] == attempt
             for event in reversed(self.events)
         )
 

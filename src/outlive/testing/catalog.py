@@ -22,6 +22,7 @@ from outlive.conversation.events import (
     EventData,
     MachineAttached,
     MessageSent,
+    ModelChanged,
     ModelResponded,
     NewEvent,
     TurnFinished,
@@ -166,6 +167,20 @@ class CatalogContract:
             with pytest.raises(ConflictError) as refused:
                 await log.append(message(gone, "too late"))
             assert refused.value.code == "conversation.archived"
+
+    async def test_a_model_that_is_wanted_for_the_conversation_is_shown(self, place: StorePlace) -> None:
+        async with at(place) as (log, catalog):
+            created = ConversationCreated(title="A\x00title 🧑‍🚀", model="demo:", metadata={"deep": [{"\x00": None}]})
+            id = new_conversation_id()
+            made, _ = await catalog.create(id, NewEvent(created, AT), ACTOR)
+            await log.append(batch(id, ModelChanged(model="demo:turn", scope="turn")))
+            assert (await catalog.get(id)).model == "demo:"
+            changed = [ModelChanged(model=f"demo:'{n}\"é", scope="conversation") for n in range(2)]
+            await log.append(batch(id, *changed))
+            assert await catalog.get(id) == made._replace(model="demo:'1\"é", head=4)
+            await log.append(batch(id, ConversationArchived(), ModelChanged(model="demo:", scope="conversation")))
+            shown = await catalog.get(id)
+            assert (shown.model, shown.archived_at, shown.title) == ("demo:", AT, created.title)
 
     async def test_the_summary_follows_the_events(self, place: StorePlace) -> None:
         async with at(place) as (log, catalog):

@@ -31,6 +31,7 @@ PROTECTED = [
     ("GET", f"{CONVERSATION}/queue"),
     ("PUT", f"{CONVERSATION}/queue"),
     ("DELETE", f"{CONVERSATION}/queue/{{message}}"),
+    ("POST", f"{CONVERSATION}/model"),
     ("POST", f"{CONVERSATION}/races"),
     ("GET", f"{CONVERSATION}/subagents"),
     ("GET", f"{CONVERSATION}/budget"),

@@ -53,6 +53,7 @@ async def test_the_matrix_covers_every_post_of_json_that_needs_no_machine_and_no
         f"{conversation}/interrupt",  # needs a loop
         f"{conversation}/pause",  # needs an open turn
         f"{conversation}/resume",
+        f"{conversation}/model",
         f"{conversation}/races",  # needs machines
         "/v1/races/{race}/choose",
         f"{conversation}/replay",  # needs a turn that has ended

@@ -117,6 +117,17 @@ def test_a_screen_shows_little_of_a_long_output_and_a_transcript_all_of_it() -> 
             {"what": "machine_lost", "reason": "its node is gone"},
             "↺ mended (machine lost): its node is gone",
         ),
+        (
+            "model.fallback",
+            {"model": "b:2", "before": "a:1", "step": "step_1", "attempt": 4, "code": "model.outage", "reason": "away"},
+            "↺ attempt 4: b:2 is asked instead of a:1: away",
+        ),
+        ("model.changed", {"model": "b:2", "before": "a:1", "scope": "turn"}, "from now on b:2 is asked"),
+        (
+            "model.changed",
+            {"model": "b:2", "before": None, "scope": "conversation"},
+            "from now on b:2 is asked in this conversation",
+        ),
         ("turn.interrupted", {"reason": "enough"}, "interrupted by prin_1: enough"),
         ("turn.finished", {"outcome": "out_of_budget", "reason": None}, "the turn ended: out of budget"),
         (

@@ -36,6 +36,8 @@ PUBLIC_TYPES = """
     wait.started turn.parked
     turn.paused turn.resumed
     budget.raised message.hurried message.withdrawn queue.ordered
+    budget.raised
+    model.fallback model.changed
 """.split()
 
 

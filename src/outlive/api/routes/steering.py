@@ -1,4 +1,5 @@
-"""Steering the turn that is open: pause, resume. In the log before it is answered, and before the loop is told."""
+"""Steering the turn that is open: pause, resume, another model. In the log before it is answered, and before the loop
+is told."""
 
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
 from outlive.api.parts import parts_of, principal_of
 from outlive.api.routes.conversations import IdInPath, conversation_id
-from outlive.api.shapes import ConversationShown, NewPause, NoQuery, conversation_json
+from outlive.api.shapes import ConversationShown, NewModel, NewPause, NoQuery, conversation_json
 from outlive.base import OperationId
 from outlive.governance import Answer
 from outlive.loop.steering import Steering
@@ -21,7 +22,7 @@ router = APIRouter(prefix="/v1")
 
 def steering_of(request: Request) -> Steering:
     parts = parts_of(request)
-    return Steering(parts.conversations, parts.loop)
+    return Steering(parts.conversations, parts.loop, parts.budgets)
 
 
 @router.post(
@@ -58,5 +59,25 @@ async def resume_turn(request: Request, conversation: IdInPath, _: Annotated[NoQ
 
     async def act(operation: OperationId) -> Answer:
         return json_answer(200, conversation_json(await steering_of(request).resume(operation, id, actor=by.id)))
+
+    return await run_once(request, act)
+
+
+@router.post(
+    "/conversations/{conversation}/model",
+    response_model=ConversationShown,
+    responses=problems(404, 408, 409, 413, 415),
+    openapi_extra=takes(NewModel),
+)
+async def change_model(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
+    """Ask another model from the next attempt of a step on: in the turn that is open (`scope` `turn`), or in that one
+    and all later turns (`conversation`). Again: nothing changes."""
+    id = conversation_id(conversation)
+    body = await read_body(request, NewModel)
+    by = principal_of(request)
+
+    async def act(operation: OperationId) -> Answer:
+        found = await steering_of(request).change_model(operation, id, actor=by.id, model=body.model, scope=body.scope)
+        return json_answer(200, conversation_json(found))
 
     return await run_once(request, act)

@@ -10,7 +10,7 @@ from typing import Any
 
 from outlive.base import ConversationId
 from outlive.conversation.append import Known, Plan
-from outlive.conversation.backends.rows import attempt_rows, event_rows, text_rows
+from outlive.conversation.backends.rows import attempt_rows, event_rows, shown_rows, text_rows
 
 # Locks the conversations one by one, in the order they are given (that of their keys), if the head is still the one
 # that is expected. A row that changed while its lock was waited for is looked at again.
@@ -60,8 +60,10 @@ _TEXTS = """, indexed AS (
     FROM unnest({0}::bigint[], {1}::bigint[], {2}::text[]) AS w (key, seq, words)
     WHERE (SELECT is_fresh FROM fresh)
 )"""
-_ARCHIVED = """, archived AS (
-    UPDATE conversations c SET archived_at = w.at FROM unnest({0}::bigint[], {1}::text[]) AS w (key, at)
+_SHOWN = """, shown AS (
+    UPDATE conversations c
+    SET archived_at = coalesce(w.archived_at, c.archived_at), model = coalesce(w.model, c.model)
+    FROM unnest({0}::bigint[], {1}::text[], {2}::text[]) AS w (key, archived_at, model)
     WHERE c.key = w.key AND (SELECT is_fresh FROM fresh)
 )"""
 _STARTED = """, started AS (
@@ -92,7 +94,7 @@ _PARTS = {  # each with the number of its parameters
     "texts": (_TEXTS, 3),
     "one": (_ONE, 21),
     "text": (_TEXT, 3),
-    "archived": (_ARCHIVED, 2),
+    "shown": (_SHOWN, 3),
     "started": (_STARTED, 8),
     "ended": (_ENDED, 7),
 }
@@ -128,9 +130,9 @@ def write_statement(known: Known, heads: dict[ConversationId, int], into: Plan) 
     else:
         parts = ["many", "texts"] if texts else ["many"]
         values += _columns(texts, 3) if texts else []
-    if archived := [(key, new.at) for key, _, new, _ in into.events if new.type == "conversation.archived"]:
-        parts.append("archived")
-        values += _columns(archived, 2)
+    if shown := shown_rows(into):
+        parts.append("shown")
+        values += _columns(shown, 3)
     if into.changes:
         rows = attempt_rows(into)
         if rows.started:

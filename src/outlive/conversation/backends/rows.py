@@ -8,12 +8,19 @@ from typing import Any
 from outlive.base import ConversationId
 from outlive.conversation.append import AttemptEnded, AttemptStarted, AttemptStatus, Plan, TurnEnded
 from outlive.conversation.backends.search import words_of
-from outlive.conversation.events import ConversationCreated, Event, NewEvent, text_of
+from outlive.conversation.events import (
+    ConversationArchived,
+    ConversationCreated,
+    Event,
+    ModelChanged,
+    NewEvent,
+    text_of,
+)
 from outlive.conversation.log import Conversation
 
 # The columns of a conversation in the order that `to_conversation` takes them (c: conversations, s: summaries).
-CONVERSATION_COLUMNS = """c.id, c.about, c.parent_id, c.parent_at, s.state, s.turn, s.machine, {head}, c.created_by,
-c.created_at, {updated_at}, c.archived_at"""
+CONVERSATION_COLUMNS = """c.id, c.about, c.model, c.parent_id, c.parent_at, s.state, s.turn, s.machine, {head},
+c.created_by, c.created_at, {updated_at}, c.archived_at"""
 
 
 def about_of(created: ConversationCreated) -> str:
@@ -22,9 +29,10 @@ def about_of(created: ConversationCreated) -> str:
 
 
 def to_conversation(row: Sequence[Any]) -> Conversation:
-    id, about, parent, parent_at, *rest = row
+    id, about, model, parent, parent_at, *rest = row
+    agent, title, environment, first_model, metadata = json.loads(about)
     origin = None if parent is None else (ConversationId(parent), parent_at)
-    return Conversation._make((id, *json.loads(about), origin, *rest))
+    return Conversation._make((id, agent, title, environment, model or first_model, metadata, origin, *rest))
 
 
 def created_event(seq: int, created: NewEvent, actor: str) -> Event:
@@ -72,6 +80,21 @@ def text_rows(plan: Plan) -> list[tuple[int, int, list[str]]]:
         if text and (words := words_of(text)):
             rows.append((key, event.seq, words))
     return rows
+
+
+def shown_rows(plan: Plan) -> list[tuple[int, str | None, str | None]]:
+    """Key, when it was archived, and its model, of each conversation of which one of the two changes (else None)."""
+    archived: dict[int, str] = {}
+    models: dict[int, str] = {}
+    for key, _, new, _ in plan.events:
+        match new.data:
+            case ConversationArchived():
+                archived[key] = new.at
+            case ModelChanged(scope="conversation", model=model):
+                models[key] = model
+            case _:
+                pass
+    return [(key, archived.get(key), models.get(key)) for key in sorted({*archived, *models})]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from outlive.base import CrashPoint, reach
 from outlive.conversation.append import Known, LastAttempt, Plan, Summary
 from outlive.conversation.backends.group import Results
 from outlive.conversation.backends.memory import Memory, plan_all
-from outlive.conversation.backends.rows import attempt_rows, event_rows
+from outlive.conversation.backends.rows import attempt_rows, event_rows, shown_rows
 from outlive.conversation.backends.search import TEXT_FIELDS, words_of, words_of_stored
 from outlive.conversation.events import Event, text_of
 from outlive.conversation.log import SEARCHED_CHARACTERS, Append
@@ -55,6 +55,9 @@ SELECT place, substr(text, 1, {SEARCHED_CHARACTERS}) FROM (
 """  # noqa: S608
 _SELECT_OTHERS = f"SELECT e.place, e.type, e.data {_UNINDEXED} AND NOT {_IS_PLAIN}"
 INSERT_TEXTS = "INSERT INTO texts (rowid, words) VALUES (?, ?)"
+_UPDATE_SHOWN = """
+UPDATE conversations SET archived_at = coalesce(?2, archived_at), model = coalesce(?3, model) WHERE key = ?1
+"""
 _UPDATE_SUMMARIES = "UPDATE summaries SET state = ?, turn = ?, machine = ? WHERE key = ?"
 _INSERT_ATTEMPTS = """
 INSERT INTO attempts (start, floor, step, attempt, turn, status, end_seq)
@@ -156,9 +159,8 @@ class SqliteWriter:
             connection.executemany(INSERT_EVENTS, rows)
             self._write_texts(connection, into)
             _write_attempts(connection, into)
-            archived = [(new.at, key) for key, _, new, _ in into.events if new.type == "conversation.archived"]
-            if archived:
-                connection.executemany("UPDATE conversations SET archived_at = ? WHERE key = ?", archived)
+            if shown_now := shown_rows(into):
+                connection.executemany(_UPDATE_SHOWN, shown_now)
             changed = [
                 (s.state, s.turn, s.machine, s.key)
                 for conversation in into.touched

@@ -3,6 +3,9 @@
 Rule 1: a step that is sealed is never bought again.
 Rule 2: what goes wrong at the provider is tried again as `models.errors` says, each time said in the log with its
         reason; what no retry mends ends the turn, with the provider's own words.
+Rule 3: which model is asked is what the log says when the attempt begins (`OpenTurn.model`): an attempt begins only at
+        the head that this was read from. An agent's fallbacks stand in for one that is away, as `models.fallbacks`
+        says, each said in the log before it is asked.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +16,8 @@ from typing import Any, NamedTuple
 
 from temporalio import activity
 
-from outlive.base import CrashPoint, OutliveError, StepId, reach
-from outlive.conversation.events import ModelResponded, ToolCall, TurnFinished, Usage
+from outlive.base import ConflictError, CrashPoint, OutliveError, StepId, reach
+from outlive.conversation.events import ModelFallback, ModelResponded, ToolCall, TurnFinished, Usage
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import Progress, run_beating
 from outlive.loop.activities.begin import begin_turn
@@ -22,7 +25,7 @@ from outlive.loop.activities.budget import find_room
 from outlive.loop.activities.holding import forget_undone
 from outlive.loop.activities.hurrying import unless_hurried
 from outlive.loop.activities.pictures import fetch_pictures
-from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
+from outlive.loop.activities.scribe import MOVED, Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
 from outlive.loop.budgets import Asked, room_for_answer
 from outlive.loop.context import BOUNDS, Bounds, build_context
@@ -39,15 +42,18 @@ from outlive.loop.models import (
     retry_delay_s,
 )
 from outlive.loop.models import Usage as Counted
+from outlive.loop.models.fallbacks import next_model
 from outlive.loop.models.prices import price_of
 from outlive.loop.models.registry import ModelRegistry
 from outlive.loop.plan import Finish, Plan
+from outlive.loop.replays import replay_of
 from outlive.loop.state import OpenTurn
 from outlive.loop.tasks import CALL_MODEL, ModelTask
 from outlive.loop.tools.registry import specs_of
 from outlive.loop.tools.shelf import Shelf, Told
 from outlive.loop.views import View
 
+_TRIES = 50  # while others write to the same conversation
 _SHORTER_TRIES = 3  # with half the context each, when the provider finds it too long
 
 
@@ -72,6 +78,10 @@ class _At(NamedTuple):
     said: list[str]
     sent: list[int]  # tokens, as estimated, of what was asked last
     progress: Progress
+
+    @property
+    def attempt(self) -> int:
+        return self.turn.attempts.get(self.step, 0) + 1
 
 
 class ModelActivities:
@@ -117,7 +127,7 @@ class ModelActivities:
         turn = view.state.turn
         if turn is None or not _is_due(turn, task) or not view.state.needs_answer:
             return self._scribe.views.decide(view)
-        return await self._attempt(view, turn, task, progress, begun)
+        return await self._attempt(view, task, progress, begun)
 
     async def _begin(self, view: View, task: ModelTask) -> Plan | None:
         """Begin the turn, if this step is the first that is done of it. The plan, if something else is next then."""
@@ -128,44 +138,62 @@ class ModelActivities:
         plan = await begin_turn(self._scribe, self._agents, view, task.turn, plan.begin)
         return plan if plan.model != task.model else None
 
-    async def _attempt(self, view: View, turn: OpenTurn, task: ModelTask, progress: Progress, begun: list[_At]) -> Plan:
-        step, attempt = task.model.step, turn.attempts.get(task.model.step, 0) + 1
-        assert turn.bound is not None
+    async def _attempt(self, view: View, task: ModelTask, progress: Progress, begun: list[_At]) -> Plan:
+        at: _At | None = None
         try:
-            persona = await self._agents.persona(turn.bound)
-            may_begin, max_tokens = await self._find_room(view, turn, task, persona)
-            if not may_begin:
+            at = await self._start(view, task, progress)
+            if at is None:
                 return self._scribe.views.decide(view)
-            await forget_undone(self._scribe, view, turn.id)
-            writer = await self._scribe.start(view, turn, step, "model", turn.bound.model)
-            if not _is_next(self._scribe.views.decide(view), step):  # what it was to answer was withdrawn just now
-                return self._scribe.views.decide(view)
-            at = _At(view, turn, step, writer, persona, turn.bound.model, max_tokens, [], [], progress)
             begun.append(at)
+            started = at.writer.start
             answer = await unless_hurried(
-                self._scribe, view, lambda state: state.is_outrun(writer.start), lambda: self._ask(at)
+                self._scribe, view, lambda state: state.is_outrun(started), lambda: self._ask(at)
             )
             if answer is None:
                 await self._seal_partial(at)
                 return self._scribe.views.decide(view)
             begun.clear()
             reach(CrashPoint.MODEL_BEFORE_SEAL)
-            await self._scribe.seal(view, writer, _sealed(answer, at.model))
+            await self._scribe.seal(view, at.writer, _sealed(answer, at.model))
             reach(CrashPoint.MODEL_AFTER_SEAL)
-            await self._end_with(view, turn)
+            await self._end_with(view, at.turn)
         except OutliveError as error:
             await self._scribe.views.refresh(view)
-            if _is_due(view.state.turn, task):
-                return await self._give_up_or_retry(view, turn, step, attempt, error)
+            return await self._go_on_after(view, task, at, error)
         return self._scribe.views.decide(view)
+
+    async def _start(self, view: View, task: ModelTask, progress: Progress) -> _At | None:
+        """Begin the next attempt, with the model that the log names at this moment. None if it may not be begun."""
+        step = task.model.step
+        for _ in range(_TRIES):
+            turn, seen = view.state.turn, view.seq
+            if turn is None or not _is_due(turn, task) or not view.state.needs_answer:
+                return None  # what it was to answer may have been withdrawn
+            assert turn.bound is not None
+            assert turn.model is not None
+            persona = await self._agents.persona(turn.bound)
+            may_begin, max_tokens = await self._find_room(view, turn, task, persona)
+            if not may_begin:
+                return None
+            await forget_undone(self._scribe, view, turn.id)
+            if view.seq != seen:
+                continue
+            try:
+                writer = await self._scribe.start(view, turn, step, "model", turn.model, expect=seen)
+                return _At(view, turn, step, writer, persona, turn.model, max_tokens, [], [], progress)
+            except ConflictError as error:
+                if error.code not in MOVED:
+                    raise
+                await self._scribe.views.refresh(view)
+        raise ConflictError("append.moved", "The conversation is written to all the time; the step is tried again.")
 
     async def _find_room(self, view: View, turn: OpenTurn, task: ModelTask, persona: Persona) -> tuple[bool, int]:
         """Whether the budget has room for an answer, and how long it may be."""
         budget, most = persona.budget, self._bounds.max_tokens
-        if budget is None or turn.bound is None:
+        if budget is None or turn.model is None:
             return True, most
         reads = await self._estimate(view, turn, task.model.step, persona) if budget.needs_estimate else 0
-        asked = Asked(turn.bound.model, reads, most, price_of(turn.bound.model))
+        asked = Asked(turn.model, reads, most, price_of(turn.model))
         room = partial(room_for_answer, budget, n=task.model.n, asked=asked)
         may_begin, tokens = await find_room(self._scribe, view, turn.id, persona, room)
         return may_begin, most if tokens is None else tokens
@@ -250,10 +278,61 @@ class ModelActivities:
 
     # ── ends ──
 
+    async def _go_on_after(self, view: View, task: ModelTask, at: _At | None, error: OutliveError) -> Plan:
+        """What follows `error`: another model, another attempt, or the end of the turn. `at`: None if no attempt was
+        begun."""
+        turn, step = view.state.turn, task.model.step
+        if turn is None or not _is_due(turn, task):
+            return self._scribe.views.decide(view)
+        before = at.turn if at is not None else turn
+        attempt = before.attempts.get(step, 0) + 1
+        if at is not None and await self._is_another_asked(view, task, at, error):
+            return self._scribe.views.decide(view)
+        return await self._give_up_or_retry(view, turn, step, attempt, before.attempts_of_model(step) + 1, error)
+
+    async def _is_another_asked(self, view: View, task: ModelTask, at: _At, error: OutliveError) -> bool:
+        """Whether the next attempt goes to another model: one that somebody asked for since this attempt began, or a
+        fallback. The log says so then, with the reason."""
+        for _ in range(_TRIES):
+            turn = view.state.turn
+            if turn is None or not _is_due(turn, task) or turn.attempts.get(at.step, 0) != at.attempt:
+                return True  # others go on with it
+            if turn.model != at.model and turn.model is not None and error.code.startswith("model."):
+                reason = f"{error.message} ({turn.model} is asked now)"
+                await self._scribe.say_retry(view, turn, at.step, at.attempt + 1, reason)
+                return True
+            # A replay is of one model: what another one would have done is another replay.
+            fallbacks = at.persona.fallbacks if replay_of(view.events, turn.id) is None else ()
+            tried = at.turn.attempts_of_model(at.step) + 1
+            instead = next_model(error, tried, model=at.model, fallbacks=fallbacks, away=turn.away)
+            if instead is None:
+                return False
+            if await self._is_said(view, turn, at, instead, error):
+                return True
+        raise ConflictError("append.moved", "The conversation is written to all the time; the step is tried again.")
+
+    async def _is_said(self, view: View, turn: OpenTurn, at: _At, instead: str, error: OutliveError) -> bool:
+        """Say that a fallback is asked next. False if somebody wrote first."""
+        attempt = at.attempt + 1
+        fallback = ModelFallback(
+            model=instead, before=at.model, step=at.step, attempt=attempt, code=error.code, reason=error.message
+        )
+        key = f"fallback/{at.step}/{attempt}"
+        try:
+            await self._scribe.say(view, turn.id, key, actor_of(turn.bound), fallback, expect=view.seq)
+        except ConflictError as moved:
+            if moved.code not in MOVED:
+                raise
+            await self._scribe.views.refresh(view)
+            return False
+        reach(CrashPoint.MODEL_AFTER_FALLBACK)
+        return True
+
     async def _give_up_or_retry(
-        self, view: View, turn: OpenTurn, step: StepId, attempt: int, error: OutliveError
+        self, view: View, turn: OpenTurn, step: StepId, attempt: int, tried: int, error: OutliveError
     ) -> Plan:
-        delay_s = retry_delay_s(error, attempt, _spread(step, attempt))
+        """`tried`: attempts of this model."""
+        delay_s = retry_delay_s(error, tried, _spread(step, attempt))
         if delay_s is not None:
             await self._scribe.say_retry(view, turn, step, attempt + 1, f"{error.message} ({_soon(delay_s)})")
             raise to_failure(error, after_s=delay_s)
@@ -285,10 +364,6 @@ def _is_due(turn: OpenTurn | None, task: ModelTask) -> bool:
     if turn is None or turn.id != task.turn or not turn.may_take(task.model.step):
         return False
     return turn.bound is not None and turn.next_n == task.model.n
-
-
-def _is_next(plan: Plan, step: StepId) -> bool:
-    return plan.model is not None and plan.model.step == step
 
 
 def _instructions(persona: Persona, others: Told) -> str:

@@ -116,10 +116,18 @@ class Scribe:
             return None
 
     async def start(
-        self, view: View, turn: OpenTurn, step: StepId, kind: Literal["model", "tool"], name: str, *more: EventData
+        self,
+        view: View,
+        turn: OpenTurn,
+        step: StepId,
+        kind: Literal["model", "tool"],
+        name: str,
+        *more: EventData,
+        expect: int | None = None,
     ) -> StepWriter:
         """Begin the next attempt of a step, with what belongs to its beginning, in one batch. One that is not the first
-        says why, unless the one before did."""
+        says why, unless the one before did. With `expect` it is begun only if that is still the head, and not if
+        somebody has begun it already: `append.moved`, or another of `MOVED`."""
         attempt = turn.attempts.get(step, 0) + 1
         news: list[EventData] = [StepStarted(kind=kind, name=name)]
         if attempt > 1 and not view.has_recovery(step, attempt):
@@ -127,7 +135,9 @@ class Scribe:
         writer = StepWriter(
             self.conversations, view.conversation, turn.id, Writer(step, attempt, 0), actor_of(turn.bound)
         )
-        started = await writer.record(*news, *more)
+        started = await writer.record(*news, *more, expect=expect)
+        if expect is not None and started.is_repeat:
+            raise ConflictError("append.moved", f"Attempt {attempt} of {step!r} was begun by another worker.")
         writer.start = started.events[0].seq
         await self.views.take(view, started.events)
         self._show(view)

@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from outlive.base import InvalidError
 from outlive.loop.models.client import ModelClient, Patience
+from outlive.loop.models.prices import prices
 
 DEFAULT_MODELS: Mapping[str, tuple[str, str]] = {
     "ANTHROPIC_API_KEY": ("anthropic", "claude-sonnet-5-5"),
@@ -38,11 +39,19 @@ def parse_model(text: str, providers: Mapping[str, object] | None = None) -> Mod
     if not colon or provider not in known:
         raise InvalidError(
             "model.unknown_provider",
-            f"{text[:100]!r} names no provider: write provider:name, with one of {', '.join(known)}.",
+            f"{text[:100]!r} names no provider: write provider:name, with one of {', '.join(known)}. {_examples()}",
         )
     if not name.strip() and provider != "demo":
-        raise InvalidError("model.no_name", f"{text[:100]!r} names no model: write {provider}:name.")
+        raise InvalidError(
+            "model.no_name", f"{text[:100]!r} names no model: write {provider}:name. {_examples(provider)}"
+        )
     return ModelName(provider, name.strip())
+
+
+def _examples(provider: str = "") -> str:
+    """What there is, as far as it is known here: a provider takes any name, and says itself if it has no such model."""
+    named = [model for model in prices() if model.startswith(f"{provider}:" if provider else "")]
+    return f"Known by their price: {', '.join(named)}." if named else "Its own list says which there are."
 
 
 def default_model(environ: Mapping[str, str]) -> str:

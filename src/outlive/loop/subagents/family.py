@@ -9,6 +9,7 @@ Rule 2: whoever ends a subagent's turn tells its parent, in an activity that is 
 
 import logging
 from collections import OrderedDict
+from dataclasses import replace
 
 from outlive.base import (
     ConflictError,
@@ -80,7 +81,8 @@ class Subagents:
         if refusal := refusal_of(parent, view.state.children, turn.answer, context.step):
             return ToolResult("rejected", refusal)
         link = _link(view, turn, context, machine, detached=detached, depth=parent.depth + 1 if parent else 1)
-        await make_child(self._conversations, context, link, turn.bound, prompt, agent)
+        bound = replace(turn.bound, model=turn.model or turn.bound.model)
+        await make_child(self._conversations, context, link, bound, prompt, agent)
         reach(CrashPoint.SUBAGENT_AFTER_CHILD)
         await self._say_started(view, turn, link, child)
         reach(CrashPoint.SUBAGENT_AFTER_START)
