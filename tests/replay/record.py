@@ -161,10 +161,18 @@ async def fallback(stack: LoopStack, talk: Talk) -> None:
     await talk.ended(turn)
 
 
+async def hurried(stack: LoopStack, talk: Talk) -> None:
+    command = json.dumps({"command": f"echo {MARKER}; sleep 60"})
+    turn = await talk.send("one", f"[[tool shell {command}]] [[say done]]")
+    await _shown(talk, "tool.output")
+    await talk.conversation.send(f"[[say {MARKER}]]", when="now")
+    await talk.ended(turn)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     *(answer, tools, parallel_tools, follow_up, interrupted_answer, interrupted_command, provider_trouble, failed),
     *(worker_died_in_an_answer, worker_died_in_a_command, worker_died_before_the_end, restarted, begun_with_a_plan),
-    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting, paused, fallback),
+    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting, paused, fallback, hurried),
 )
 
 
