@@ -42,8 +42,9 @@ class Campaign:
         turns: int,
         every_s: float,
         say: Callable[[str], None],
+        stride: int = 1,
     ) -> None:
-        """`every_s`: between two kills, on average, while turns go on."""
+        """`every_s`: between two kills, on average, while turns go on; `stride`: events that come between two."""
         self._stack = stack
         self._seed = seed
         self._random = random.Random(seed)
@@ -51,6 +52,7 @@ class Campaign:
         self._turns = turns
         self._every_s = every_s
         self._say = say
+        self._stride = stride
         self._deck = _deck(random.Random(f"{seed} kinds"))
         self._begun = 0
         self._over = 0
@@ -127,13 +129,13 @@ class Campaign:
 
     async def _kill(self, people: Sequence[Person]) -> None:
         while self._killed.total() < self._kills:
-            before = _progress(people)
+            goal = _progress(people) + self._stride
             await anyio.sleep(self._random.uniform(0.0, 2 * self._every_s))
             victim = self._random.choice(PROCESSES)
             if self._random.random() > _HASTY:
                 # On a busy host nothing would ever get up between two kills, and they would hit nothing but starts.
                 with suppress(AssertionError):
-                    await eventually(lambda before=before: _progress(people) > before, _STANDSTILL_S)  # type: ignore[misc]
+                    await eventually(lambda goal=goal: _progress(people) >= goal, _STANDSTILL_S)  # type: ignore[misc]
             if self._stack.pid_of(victim) is None:  # not back yet from the last time
                 continue
             self._stack.kill(victim)
