@@ -5,23 +5,46 @@ the provider was asked and what is in the machine, to a list of what is wrong.
 2. A step is sealed once, by its newest attempt; each attempt after the first is explained by a `turn.recovered`.
 3. A sealed step is never bought again; no attempt asks the provider more than once.
 4. Every effect happened exactly once, or is marked lost and happened at most once. No write undid what came after it.
+   What a person denied never happened.
 5. A follower was shown every event once, in order; live output only of the attempt at hand, and none that was not said.
-6. What a person reads equals an undisturbed run.
+6. What a person reads equals an undisturbed run of the same kind.
+7. Whoever is asked is asked once and heard once; a wait, a raise and a subagent is begun once, and its end told once.
+8. Nothing is left of what was let go.
+
+They hold for conversations that a turn, a race or a batch makes as for those that people begin.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from crash.loop.kinds import PLAIN, Kind
 from outlive.client import Event
 from outlive.testing.pretend_provider import Call
 
 SEALS = ("model.responded", "tool.finished")
 LIVE = ("model.delta", "tool.output")
 
+# Of these a kind says how many there are.
+COUNTED = (
+    *("approval.requested", "approval.decided", "budget.raised"),
+    *("wait.started", "subagent.started", "subagent.finished"),
+)
+SUBAGENT = "subagent:"  # whoever wrote a report
+_REPORT = "You said: [report of subagent"  # what the provider says to one
+_AFTERWARDS = ("machine.", "conversation.archived")  # what a conversation may be told when its turn is over
+
 Item = Mapping[str, Any]
+
+
+class Usual(NamedTuple):
+    """What a person reads of a run that nothing happened to, which was asked for `tag`."""
+
+    tag: str
+    items: Sequence[Item]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,41 +57,65 @@ class Account:
     shown: Sequence[Item]  # what is on that follower's screen
     transcript: Sequence[Item]
     calls: Sequence[Call]  # of the provider, for steps of this conversation
-    lines: Sequence[str]  # of the machine's files, as file:line
+    lines: Sequence[str] | None  # of the machine's files, as file:line; None: it is gone
+    kinds: Mapping[str, Kind] = field(default_factory=dict)  # by tag
+    since: int = 0  # the events up to here are of the conversation that it was forked from
+    beside: Mapping[str, Kind] = field(default_factory=dict)  # what else was asked for in the same machine, by tag
+    later: Sequence[Event] = ()  # what came when it was over, and nobody followed any more
+    left: Sequence[str] = ()  # machines that should be gone
+
+    def kind(self, tag: str) -> Kind:
+        return self.kinds.get(tag, PLAIN)
+
+    @property
+    def own(self) -> list[Event]:
+        return [event for event in self.log if (event.seq or 0) > self.since]
 
 
-def wrongs(account: Account, undisturbed: Sequence[Item], tag: str) -> list[str]:
-    """What is wrong, each behind the name of the rule. `undisturbed` is the transcript of a turn that nothing happened
-    to, which was asked for `tag`."""
+def wrongs(account: Account, usual: Mapping[str, Usual]) -> list[str]:
+    """What is wrong, each behind the name of the rule. `usual`: by the name of a kind."""
+    own = account.own
     found = {
-        "log": _log_wrongs(account),
-        "steps": _step_wrongs(account.log),
-        "buying": _buying_wrongs(account.log, account.calls),
-        "effects": _effect_wrongs(account),
+        "log": _log_wrongs(account, own),
+        "steps": _step_wrongs(own),
+        "buying": _buying_wrongs(own, account.calls),
+        "effects": _effect_wrongs(account, own),
         "stream": _stream_wrongs(account.log, account.seen),
-        "reading": _reading_wrongs(account, undisturbed, tag),
+        "reading": _reading_wrongs(account, usual),
+        "asking": _asking_wrongs(account, own),
+        "left": (f"{machine} should be gone" for machine in account.left),
     }
     return [f"{rule}: {wrong}" for rule, all_wrong in found.items() for wrong in all_wrong]
+
+
+def usual_of(account: Account) -> dict[str, Usual]:
+    """What the runs of an undisturbed conversation are to be compared with, by the name of their kind."""
+    read = _by_turn(account)
+    return {account.kind(tag).name: Usual(tag, read.get(turn, [])) for tag, turn in account.turns.items()}
 
 
 # ── 1: the log ──
 
 
-def _log_wrongs(account: Account) -> Iterable[str]:
+def _log_wrongs(account: Account, own: Sequence[Event]) -> Iterable[str]:
     log = account.log
     if [event.seq for event in log] != list(range(1, len(log) + 1)):
         yield f"the log has holes or doubles: {[event.seq for event in log]}"
     yield from _doubles("event", (event.id for event in log))
-    yield from _doubles("message", (event.data["message"] for event in log if event.type == "message.sent"))
-    sent = [event for event in log if event.type == "message.sent"]
+    yield from _doubles("message", (event.data["message"] for event in own if event.type == "message.sent"))
+    sent = [event for event in own if event.type == "message.sent" and not event.actor.startswith(SUBAGENT)]
     if len(sent) != len(account.turns):
         yield f"{len(account.turns)} messages were sent, {len(sent)} are in the log"
     for kind in ("turn.started", "turn.finished"):
-        yield from _doubles(kind, (event.turn for event in log if event.type == kind))
-    for tag, turn in account.turns.items():
-        ends = [event.data["outcome"] for event in log if event.type == "turn.finished" and event.turn == turn]
+        yield from _doubles(kind, (event.turn for event in own if event.type == kind))
+    asked = {turn: tag for tag, turn in account.turns.items()}
+    for turn in {**asked, **dict.fromkeys(event.turn for event in own if event.turn is not None)}:
+        ends = [event.data["outcome"] for event in own if event.type == "turn.finished" and event.turn == turn]
         if ends != ["done"]:
-            yield f"{tag}: the turn {turn} ended as {ends}"
+            yield f"{asked.get(turn, 'unasked')}: the turn {turn} ended as {ends}"
+    for event in account.later:
+        if not event.type.startswith(_AFTERWARDS):
+            yield f"{event.type} came when all was over"
 
 
 def _doubles(what: str, names: Iterable[object]) -> Iterable[str]:
@@ -121,41 +168,45 @@ def _seconds(at: str) -> float:
 # ── 4: effects ──
 
 
-def _effect_wrongs(account: Account) -> Iterable[str]:
-    lines = Counter(account.lines)
-    outcomes = outcomes_of(account.log)
+def _effect_wrongs(account: Account, own: Sequence[Event]) -> Iterable[str]:
+    lines = None if account.lines is None else Counter(account.lines)
+    outcomes = outcomes_of(own)
     for tag, turn in account.turns.items():
-        asked = outcomes.get(turn, [])
-        if [name for name, _ in asked] != ["shell", "write_file", "shell"]:
-            yield f"{tag}: its tools were {asked}"
+        kind, asked = account.kind(tag), outcomes.get(turn, [])
+        if tuple(name for name, _ in asked) != kind.tools:
+            yield f"{tag} ({kind.name}): its tools were {asked}"
             continue
-        (_, first), (_, written), (_, second) = asked
-        yield from _count_wrong(f"ran:{tag}.1", lines, first)
-        yield from _count_wrong(f"ran:{tag}.2", lines, second)
-        yield from _count_wrong(f"{tag}.txt:{tag} written", lines, written)
-        yield from _count_wrong(f"{tag}.txt:{tag}.2", lines, second)
-    known = {f"{file}:{text}" for tag in account.turns for file, text in _left_by(tag)}
-    if strange := [line for line in lines if line not in known]:
+        for place, (name, outcome) in enumerate(asked):
+            if outcome not in (("rejected",) if place in kind.denied else ("finished", "lost", "rolled back")):
+                yield f"{tag} ({kind.name}): {name} is said to be {outcome}"
+        if lines is not None:
+            for line, place in kind.lines(tag):
+                yield from _count_wrong(line, lines, asked[place][1])
+    everything = {**account.beside, **{tag: account.kind(tag) for tag in account.turns}}
+    known = {line for tag, kind in everything.items() for line in kind.known(tag)}
+    if strange := [line for line in lines or () if line not in known]:
         yield f"in the machine is what nobody asked for: {strange}"
 
 
-def _left_by(tag: str) -> Iterable[tuple[str, str]]:
-    yield from (("ran", f"{tag}.1"), ("ran", f"{tag}.2"), (f"{tag}.txt", f"{tag} written"), (f"{tag}.txt", f"{tag}.2"))
-
-
 def outcomes_of(log: Sequence[Event]) -> dict[str, list[tuple[str, str]]]:
-    """By turn: tool and outcome of each call, in the order of the calls."""
+    """By turn: tool and outcome of each call, in the order of the calls. What the log says a machine no longer holds is
+    rolled back."""
     names = {event.step: event.data["name"] for event in log if event.type == "tool.requested"}
+    undone = {effect for event in log if event.type == "machine.rolled_back" for effect in event.data["effects"]}
     found = defaultdict[str, list[tuple[str, str]]](list)
     for event in log:
         if event.type == "tool.finished":
-            found[event.turn or ""].append((names.get(event.step, "?"), event.data["outcome"]))
+            outcome = event.data["outcome"]
+            is_undone = outcome == "finished" and event.data["effect"] in undone
+            found[event.turn or ""].append((names.get(event.step, "?"), "rolled back" if is_undone else outcome))
     return found
 
 
+_TIMES = {"finished": (1,), "rejected": (0,), "lost": (0, 1), "rolled back": (0, 1)}
+
+
 def _count_wrong(line: str, lines: Counter[str], outcome: str) -> Iterable[str]:
-    allowed = (1,) if outcome == "finished" else (0, 1)
-    if outcome not in ("finished", "lost") or lines[line] not in allowed:
+    if lines[line] not in _TIMES.get(outcome, ()):
         yield f"{line!r} happened {lines[line]} times, and is said to be {outcome}"
 
 
@@ -206,20 +257,47 @@ def _live_wrongs(event: Event, at_hand: dict[str, tuple[int, int]], said: Mappin
 # ── 6: what a person reads ──
 
 
-def _reading_wrongs(account: Account, undisturbed: Sequence[Item], tag: str) -> Iterable[str]:
+def _reading_wrongs(account: Account, usual: Mapping[str, Usual]) -> Iterable[str]:
     if list(account.shown) != list(account.transcript):
         yield "what a follower has on the screen is not the transcript"
-    read = [_essence(item) for item in account.transcript if item["kind"] != "note"]
-    usual = [_essence(item) for item in undisturbed if item["kind"] != "note"]
-    expected = [_renamed(item, tag, other) for other in account.turns for item in usual]
-    if len(read) != len(expected):
-        yield f"a person reads {len(read)} things instead of {len(expected)}"
-        return
-    is_lost = False
-    for found, wanted in zip(read, expected, strict=True):
-        is_lost = (is_lost and found[0] != "message") or "lost" in found
-        if found != wanted and not is_lost:  # behind an effect that is lost the model says something else
-            yield f"a person reads {found} instead of {wanted}"
+    read = _by_turn(account)
+    for tag, turn in account.turns.items():
+        kind = account.kind(tag)
+        tag_then, items = usual[kind.name]
+        wanted = [_renamed(_essence(item), tag_then, tag) for item in items]
+        found = [_essence(item) for item in read.pop(turn, [])]
+        if len(found) != len(wanted):
+            yield f"{tag} ({kind.name}): a person reads {len(found)} things instead of {len(wanted)}"
+            continue
+        is_lost = False
+        for one, other in zip(found, wanted, strict=True):
+            is_lost = is_lost or "lost" in one  # behind an effect that is lost the model says something else
+            if one != other and not is_lost:
+                yield f"{tag} ({kind.name}): a person reads {one} instead of {other}"
+    for turn, items in read.items():
+        yield f"in the turn {turn}, for which nobody asked, a person reads {[_essence(item) for item in items]}"
+
+
+def _by_turn(account: Account) -> dict[str, list[Item]]:
+    """What is read of each turn, but for notes, and for reports: they come when they come."""
+    turns = {event.step or event.seq: event.turn or "" for event in account.log}
+    found = defaultdict[str, list[Item]](list)
+    for item in account.transcript:
+        step = item.get("step")
+        if _is_said(item) and (step is not None or item["seq"] > account.since):
+            found[turns.get(step or item["seq"], "")].append(item)
+    own = {event.turn for event in account.own}
+    return {turn: items for turn, items in found.items() if turn in own or turn == ""}
+
+
+def _is_said(item: Item) -> bool:
+    match item["kind"]:
+        case "message":
+            return not str(item["actor"]).startswith(SUBAGENT)
+        case "answer":
+            return not str(item["text"]).startswith(_REPORT)
+        case kind:
+            return bool(kind != "note")
 
 
 Essence = tuple[str, ...]
@@ -229,16 +307,71 @@ def _essence(item: Item) -> Essence:
     """What of an item is the same in every run: no id, no time, no number of attempts."""
     match item["kind"]:
         case "message":
-            return ("message", item["text"])
+            return ("message", _same(item["text"]))
         case "answer":
             calls = [f"{call['name']} {call['arguments']}" for call in item["tool_calls"]]
-            return ("answer", item["state"], item["text"], item["stop_reason"], *calls)
+            return ("answer", item["state"], _same(item["text"]), item["stop_reason"], *calls)
         case "tool":
             named = (item["name"], str(item["arguments"]))
-            return ("tool", item["state"], *named, item["outcome"], item["output"], str(item["exit_code"]))
+            return ("tool", item["state"], *named, item["outcome"], _same(item["output"]), str(item["exit_code"]))
         case kind:
             return (kind,)
 
 
+# What differs from run to run.
+_ID = re.compile(r"\b(conv|turn|step)_[0-9a-f-]{20,}")
+_WAITED = re.compile(r"Waited [\d,]+ s")
+
+
+def _same(text: str) -> str:
+    return _WAITED.sub("Waited", _ID.sub(r"\1_", text))
+
+
 def _renamed(essence: Essence, tag: str, other: str) -> Essence:
     return tuple(text.replace(tag, other) for text in essence)
+
+
+# ── 7: people, waits and subagents ──
+
+
+def _asking_wrongs(account: Account, own: Sequence[Event]) -> Iterable[str]:
+    began = {event.data["conversation"]: event.turn for event in own if event.type == "subagent.started"}
+    said: dict[str, Counter[str]] = defaultdict(Counter)
+    for event in own:
+        if event.type in COUNTED:
+            # The end of one that is detached is in the turn that its report opens.
+            turn = began.get(event.data["conversation"]) if event.type == "subagent.finished" else event.turn
+            said[turn or ""][event.type] += 1
+    for tag, turn in account.turns.items():
+        kind = account.kind(tag)
+        found = said.pop(turn, Counter())
+        if found != Counter(kind.says):
+            yield f"{tag} ({kind.name}): there are {dict(found)} instead of {dict(kind.says)}"
+        yield from _decision_wrongs(tag, kind, [event for event in own if event.turn == turn])
+    if strange := {turn: dict(counts) for turn, counts in said.items()}:
+        yield f"nobody asked for {strange}"
+    detached = sum(account.kind(tag).is_detached for tag in account.turns)
+    reports = [event for event in own if event.type == "message.sent" and event.actor.startswith(SUBAGENT)]
+    if len(reports) != detached:
+        yield f"{detached} subagents are detached, and {len(reports)} reports came"
+
+
+def _decision_wrongs(tag: str, kind: Kind, events: Sequence[Event]) -> Iterable[str]:
+    wanted = kind.answer.decision if kind.answer is not None else None
+    for event in events:
+        if event.type == "approval.decided" and event.data["decision"] != wanted:
+            yield f"{tag} ({kind.name}): a person said {wanted}, and the log says {event.data['decision']}"
+
+
+def batch_wrongs(
+    tag: str, names: Mapping[str, str], results: Sequence[Item], failures: Sequence[Item], made: Sequence[str]
+) -> list[str]:
+    """What is wrong with a batch: each item is done once, and asked for in one conversation. `names`: of the items, by
+    their keys; `made`: the keys that conversations of this batch say they are for."""
+    found, asked = Counter(str(line["item"]) for line in results), Counter(made)
+    wrong = [f"{name} is there {found[name]} times" for name in names.values() if found[name] != 1]
+    wrong += [f"{name} is no item" for name in found if name not in names.values()]
+    wrong += [f"{line['item']} ended as {line['outcome']}" for line in failures]
+    wrong += [f"{name} has {asked[key]} conversations" for key, name in names.items() if asked[key] != 1]
+    wrong += [f"a conversation is for {key}, which is no item" for key in asked if key not in names]
+    return [f"batches: {tag}: {each}" for each in wrong]

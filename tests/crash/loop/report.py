@@ -12,7 +12,10 @@ _RULES = {
     "buying": "sealed steps bought again",
     "effects": "effects done twice, or not done and not marked lost",
     "stream": "followers that were shown something wrong",
-    "reading": "transcripts that differ from an undisturbed run",
+    "reading": "transcripts that differ from an undisturbed run of the same kind",
+    "asking": "people asked twice or not heard; waits, raises or subagents begun twice or not told of",
+    "batches": "items of batches that are not done exactly once",
+    "left": "machines of losers and forked subagents that are still there",
 }
 _SHOWN = 50  # wrongs
 
@@ -21,7 +24,9 @@ _SHOWN = 50  # wrongs
 class Tally:
     seed: int
     took_s: float
+    conversations: int  # that people began
     killed: Mapping[str, int]
+    kinds: Mapping[str, int]
     accounts: Sequence[Account]
     wrongs: Sequence[str]
 
@@ -33,9 +38,11 @@ def report_of(tally: Tally) -> str:
             "# Turns while everything is killed",
             "",
             f"`make crash ARGS=loop`, seed {tally.seed}: {sum(tally.killed.values())} times `kill -9` in "
-            f"{tally.took_s:,.0f} s, on one stack with {len(tally.accounts)} conversations at a time, each followed by "
-            "a client that was there all the time. Every turn has three model steps, two commands that leave a line "
-            "that is counted, and a file that is written. The pretend provider counts what is bought.",
+            f"{tally.took_s:,.0f} s, on one stack with {tally.conversations} people at a time, each in a conversation "
+            "that a client follows all the time. What they ask for leaves lines that are counted; a run of each kind "
+            "that nothing happened to is what the others are compared with. Conversations of subagents, contestants "
+            "and items are checked as those of people are. The pretend provider counts what is bought. When the stack "
+            "was stopped, nothing was left of it on the host.",
             "",
             "| what may not be | found |",
             "|---|---|",
@@ -44,6 +51,10 @@ def report_of(tally: Tally) -> str:
             "| what was | |",
             "|---|---|",
             *(f"| {name} | {value} |" for name, value in _facts(tally).items()),
+            "",
+            "| what was asked for | times |",
+            "|---|---|",
+            *(f"| {name} | {count} |" for name, count in tally.kinds.items()),
             *(f"\n- {wrong}" for wrong in tally.wrongs[:_SHOWN]),
             "",
         )
@@ -51,17 +62,18 @@ def report_of(tally: Tally) -> str:
 
 
 def _facts(tally: Tally) -> dict[str, str]:
-    events = [event for account in tally.accounts for event in account.log]
+    events = [event for account in tally.accounts for event in account.own]
     calls = [call for account in tally.accounts for call in account.calls]
     types = Counter(event.type for event in events)
     seals = types["model.responded"] + types["tool.finished"]
     mended = Counter(event.data["what"] for event in events if event.type == "turn.recovered")
     outcomes = Counter(
-        outcome for account in tally.accounts for each in outcomes_of(account.log).values() for _, outcome in each
+        outcome for account in tally.accounts for each in outcomes_of(account.own).values() for _, outcome in each
     )
     answered = sum(call.outcome == "answered" for call in calls)
     return {
         "kills": ", ".join(f"{name} {count}" for name, count in sorted(tally.killed.items())),
+        "conversations": f"{len(tally.accounts)}, {tally.conversations} of them begun by people",
         "turns": f"{types['turn.finished']}, of {types['message.sent']} messages",
         "events": f"{len(events):,}",
         "steps": f"{seals:,} sealed, in {types['step.started']:,} attempts",

@@ -34,9 +34,9 @@ class LoopStack(CrashStack):
         return self._provider.calls()
 
     @asynccontextmanager
-    async def talks(self, count: int = 1) -> AsyncIterator[list[Talk]]:
+    async def talks(self, count: int = 1, agent: str | None = None) -> AsyncIterator[list[Talk]]:
         endpoint = self.home.endpoint
-        async with open_talks(endpoint["url"], endpoint["token"], count) as talks:
+        async with open_talks(endpoint["url"], endpoint["token"], count, agent) as talks:
             yield talks
 
 

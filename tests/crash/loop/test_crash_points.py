@@ -3,13 +3,12 @@ reads as if nothing had been, every command ran once, nothing that was sealed is
 right."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from crash.loop.checker import wrongs
+from crash.loop.checker import Usual, usual_of, wrongs
 from crash.loop.stacks import LOOP_POINTS, LoopStack, loop_stack
 from eventually import eventually
 from outlive.base import CrashPoint
@@ -30,36 +29,36 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopStack]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(stack: LoopStack) -> list[Any]:
+def undisturbed(stack: LoopStack) -> dict[str, Usual]:
     """What a person reads of a turn that nothing happens to."""
 
-    async def run() -> list[Any]:
+    async def run() -> dict[str, Usual]:
         async with stack.talks() as [talk]:
             await talk.do(TAG)
             account = await talk.account(stack.calls())
-            assert wrongs(account, account.transcript, TAG) == []
-            return [*account.transcript]
+            assert wrongs(account, usual_of(account)) == []
+            return usual_of(account)
 
     return anyio.run(run)
 
 
 @pytest.mark.parametrize("point", LOOP_POINTS)
 async def test_a_turn_ends_as_if_nothing_had_been_wherever_its_worker_dies(
-    stack: LoopStack, undisturbed: list[Any], point: CrashPoint
+    stack: LoopStack, undisturbed: dict[str, Usual], point: CrashPoint
 ) -> None:
     async with stack.talks() as [talk]:
         stack.arm(point)
         await talk.do(TAG)
         await eventually(lambda: not stack.is_armed(point), 30.0)
         account = await talk.account(stack.calls())
-    assert wrongs(account, undisturbed, TAG) == []
+    assert wrongs(account, undisturbed) == []
     retried = [event.data for event in account.log if event.type == "turn.recovered"]
     assert [each["what"] for each in retried] == ([] if point in SILENT else ["step_retried"])
 
 
 @pytest.mark.parametrize("victim", ["api", "node", "temporal"])
 async def test_turns_end_as_if_nothing_had_been_though_another_process_dies_at_every_point_of_them(
-    stack: LoopStack, undisturbed: list[Any], victim: str
+    stack: LoopStack, undisturbed: dict[str, Usual], victim: str
 ) -> None:
     """The next point is armed as soon as the process is back: a few turns are enough for all of them."""
     left = [*LOOP_POINTS]
@@ -77,4 +76,4 @@ async def test_turns_end_as_if_nothing_had_been_though_another_process_dies_at_e
         while left:
             await talk.do(f"t{len(talk.turns) + 1:04}")
         account = await talk.account(stack.calls())
-    assert wrongs(account, undisturbed, TAG) == []
+    assert wrongs(account, undisturbed) == []
