@@ -181,7 +181,9 @@ class TurnFold:
         assert event.turn is not None
         if self._turn is None or self._turn.id != event.turn:
             self._turn = _Turn(event.turn)
-        self._turn.bound = Binding(data["agent"], data["version"], data["model"])
+        turn = self._turn
+        turn.bound = Binding(data["agent"], data["version"], data["model"])
+        turn.asked, turn.asked_others, turn.away = None, {}, ()  # whoever began it has seen what was wanted before
 
     def _change_model(self, event: Event) -> None:
         data = event.data

@@ -96,6 +96,9 @@ class MachineEvent(BaseModel):
 EffectState = Literal["started", "finished", "timeout", "lost"]
 
 
+FORESTALLED = "forestalled"  # in the place of the digest of a request: no request has it
+
+
 class Effect(BaseModel):
     """The journal's line about one command: written before it is started, and again with its result."""
 
@@ -123,6 +126,11 @@ class Effect(BaseModel):
     @property
     def is_over(self) -> bool:
         return self.state != "started"
+
+    @property
+    def is_forestalled(self) -> bool:
+        """It was stopped before it began, so nothing was ever done under this id."""
+        return self.digest == FORESTALLED
 
 
 class Node(BaseModel):
