@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from outlive.api.shapes import Metadata, Name
 from outlive.loop.agents import INSTRUCTIONS_LIMIT, NAME_PATTERN, Agent, AgentDefinition, AgentRegistry
+from outlive.loop.compacting import CompactionRules
 from outlive.loop.tools.mcp.server import NAME_PATTERN as MCP_NAME_PATTERN
 from outlive.loop.tools.mcp.server import SERVERS_LIMIT, McpServer
 
@@ -36,6 +37,9 @@ class NewAgent(BaseModel):
     environment: Annotated[Name | None, Field(description="Of its machines, where a conversation names none.")] = None
     budget: Metadata | None = None
     policy: Metadata | None = None
+    compaction: Annotated[
+        CompactionRules | None, Field(strict=False, description="When what is old is summarised; as built in without.")
+    ] = None
 
     @model_validator(mode="after")
     def _is_a_definition(self) -> "NewAgent":
@@ -68,6 +72,7 @@ class AgentShown(BaseModel):
     environment: str | None
     budget: dict[str, Any] | None
     policy: dict[str, Any] | None
+    compaction: CompactionRules | None
     builtin: bool
     created_by: str
     created_at: str

@@ -16,11 +16,12 @@ from outlive.api.gate import PUBLIC
 from outlive.api.machine_shapes import NewExec, NewMachine, NewMachineFork, NewSignal, NewStdin, NoBody
 from outlive.api.principal_shapes import NewPrincipal
 from outlive.api.replay_shapes import NewReplay
-from outlive.api.shapes import NewConversation, NewFork, NewInterrupt, NewMessage, NewPause, Problem
+from outlive.api.shapes import NewCompaction, NewConversation, NewFork, NewInterrupt, NewMessage, NewPause, Problem
 from outlive.api.terminal_shapes import NewGrant, NewInput, NewRun, NewSize, NewTerminal, NewTerminalSignal
 
 _OURS: tuple[type[BaseModel], ...] = (
     NewAgent,
+    NewCompaction,
     NewConversation,
     NewDecision,
     NewEnvironment,

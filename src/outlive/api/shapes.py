@@ -19,6 +19,7 @@ from outlive.base import Kind, is_id
 from outlive.conversation.blobs import is_blob_name
 from outlive.conversation.events import SEQ_MAX
 from outlive.conversation.log import Conversation, ConversationState
+from outlive.loop.compacting import KEEP_LIMIT
 from outlive.loop.subagents import link_of
 
 METADATA_LIMIT = 32 * 1024  # bytes, as JSON
@@ -119,6 +120,15 @@ class NewInterrupt(_Sent):
 
 class NewPause(_Sent):
     reason: Annotated[str | None, Field(max_length=1000, description="Said in the log.")] = None
+
+
+class NewCompaction(_Sent):
+    keep: Annotated[
+        int | None,
+        Field(
+            ge=1, le=KEEP_LIMIT, description="How many of the newest parts stay as they are; else as the agent has it."
+        ),
+    ] = None
 
 
 class AttachedData(_Sent):
@@ -258,6 +268,24 @@ class TranscriptShown(BaseModel):
     position: str
     state: ConversationState
     items: list[dict[str, Any]]
+
+
+class CompactionAsked(BaseModel):
+    """`turn`: the one that does it. None: the next one, before anything else."""
+
+    conversation: str
+    turn: str | None
+
+
+class PinShown(BaseModel):
+    message: str
+    seq: int
+    text: str
+    tokens: Annotated[int, Field(description="About.")]
+
+
+class PinsShown(BaseModel):
+    items: list[PinShown]
 
 
 class FieldProblem(BaseModel):

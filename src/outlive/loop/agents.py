@@ -26,6 +26,7 @@ from outlive.base import Clock, InvalidError, NotFoundError, SystemClock, to_tex
 from outlive.loop.binding import Persona
 from outlive.loop.budgets.amounts import Budget, budget_of
 from outlive.loop.budgets.room import unknown_price
+from outlive.loop.compacting import RULES, CompactionRules
 from outlive.loop.holds import HOLD_LIMIT_S
 from outlive.loop.models.prices import price_of
 from outlive.loop.models.registry import parse_model
@@ -69,6 +70,7 @@ class AgentDefinition(BaseModel):
     environment: str | None = Field(None, min_length=1, max_length=200)
     budget: dict[str, JsonValue] | None = None
     policy: dict[str, JsonValue] | None = None
+    compaction: CompactionRules | None = None
 
     @field_validator("name")
     @classmethod
@@ -283,6 +285,7 @@ class AgentRegistry:
                 approve_expires_s=policy.approve_expires_s,
                 mcp=found.mcp,
                 budget=_kept_budget(found),
+                compaction=found.compaction or RULES,
             )
             self._remembered[key] = persona
             while len(self._remembered) > _REMEMBERED:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outlive.loop.budgets.amounts import Budget
+from outlive.loop.compacting import RULES, CompactionRules
 from outlive.loop.state import Binding
 from outlive.loop.tools.mcp.server import McpServer
 
@@ -20,6 +21,7 @@ class Persona:
     approve_expires_s: float | None = None
     mcp: tuple[McpServer, ...] = ()
     budget: Budget | None = None
+    compaction: CompactionRules = RULES
 
 
 class Agents(Protocol):

@@ -14,6 +14,8 @@ Rule 5: a call is held by what was asked or said about its step (`approval.reque
         holds all of the turn.
 Rule 6: a call that began a subagent (`subagent.started`) waits for it, unless it is detached, until the log says that
         it ended (`subagent.finished`); that may stand before, and concerns detached ones of turns long over too.
+Rule 7: a compaction is asked for once at a time. One that a person asked for waits for a turn, if need be for the
+        next; what the loop asked for ends with its turn. Its step has a place beside the others, and moves none.
 """
 
 from collections.abc import Iterable
@@ -23,7 +25,7 @@ from typing import Any
 from outlive.base import ConversationId, StepId, TurnId, derive
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
-from outlive.loop.state import Binding, Call, Child, Hold, LastAnswer, OpenTurn, TurnState, Waiting
+from outlive.loop.state import Binding, Call, Child, Compaction, Hold, LastAnswer, OpenTurn, TurnState, Waiting
 
 # As in `append`, which says by the same events that a conversation waits no more.
 _STIRS = frozenset(
@@ -34,6 +36,11 @@ _STIRS = frozenset(
 def step_id(turn: TurnId, n: int) -> StepId:
     """The id of the n-th step of a turn."""
     return StepId(derive("step", turn, n))
+
+
+def compaction_id(turn: TurnId, requested: int) -> StepId:
+    """The id of the step that does what was requested at that event."""
+    return StepId(derive("step", turn, -requested))  # places count from 1
 
 
 def fold_turn(conversation: ConversationId, events: Iterable[Event]) -> TurnState:
@@ -60,6 +67,7 @@ class _Turn:
     gate: Hold | None = None
     is_paused: bool = False
     is_parked: bool = False
+    too_long: set[str] = field(default_factory=set)
 
     def state(self) -> OpenTurn:
         return OpenTurn(
@@ -73,6 +81,7 @@ class _Turn:
             gate=self.gate,
             is_paused=self.is_paused,
             is_parked=self.is_parked,
+            too_long=frozenset(self.too_long),
         )
 
 
@@ -85,6 +94,7 @@ class TurnFold:
         self._waiting: list[Waiting] = []
         self._children: dict[str, Child] = {}  # that have not ended
         self._outcomes: dict[str, str] = {}  # of those that have
+        self._compaction: Compaction | None = None
 
     @property
     def seq(self) -> int:
@@ -92,9 +102,11 @@ class TurnFold:
         return self._state.seq
 
     def state(self) -> TurnState:
-        turn = self._turn.state() if self._turn else None
+        compaction = self._compaction
+        turn = replace(self._turn.state(), compaction=compaction) if self._turn else None
         children = tuple(self._children.values())
-        return replace(self._state, turn=turn, waiting=tuple(self._waiting), children=children)
+        waiting = tuple(self._waiting)
+        return replace(self._state, turn=turn, waiting=waiting, children=children, compaction=compaction)
 
     def take(self, event: Event) -> None:
         if event.seq <= self._state.seq:
@@ -113,6 +125,10 @@ class TurnFold:
                 self._beget(upcast(event))
             case "subagent.finished":
                 self._part(upcast(event))
+            case "compaction.requested":
+                self._ask_for_compaction(upcast(event))
+            case "compaction.finished":
+                self._compaction = None
             case _:
                 if self._turn is not None and event.turn == self._turn.id:
                     self._go_on(self._turn, upcast(event))
@@ -127,7 +143,7 @@ class TurnFold:
             machine=None,
         )
         self._turn, self._waiting = None, []
-        self._children, self._outcomes = {}, {}  # a fork's parent has them
+        self._children, self._outcomes, self._compaction = {}, {}, None  # a fork's parent has them
 
     def _hear(self, event: Event) -> None:
         data = event.data
@@ -165,6 +181,13 @@ class TurnFold:
         for place, call in enumerate(self._turn.calls if self._turn is not None else ()):
             if self._turn is not None and call.child is not None and call.child.conversation == name:
                 self._turn.calls[place] = replace(call, child=replace(call.child, outcome=outcome))
+
+    def _ask_for_compaction(self, event: Event) -> None:
+        data, turn = event.data, self._turn
+        if self._compaction is None:
+            self._compaction = Compaction(event.seq, data["reason"], data["keep"], data["tokens"])
+        if turn is not None and turn.id == event.turn and data["step"] is not None:
+            turn.too_long.add(data["step"])
 
     def _go_on(self, turn: _Turn, event: Event) -> None:
         """An event of the open turn."""
@@ -212,6 +235,8 @@ class TurnFold:
 
     def _end(self, turn: _Turn, event: Event) -> None:
         self._turn = None
+        if self._compaction is not None and self._compaction.reason != "asked":
+            self._compaction = None
         if not turn.is_interrupted:
             self._waiting = []
         elif self._waiting:

@@ -30,6 +30,13 @@ class ModelStep(_Wire):
     n: int  # its place in the turn, from 1
 
 
+class CompactStep(_Wire):
+    """Summarise what is old, as was requested at event `requested`."""
+
+    step: StepId
+    requested: int
+
+
 class ToolStep(_Wire):
     step: StepId
     call: str
@@ -65,6 +72,7 @@ class Plan(_Wire):
     seq: int
     begin: Begin | None = None
     model: ModelStep | None = None
+    compact: CompactStep | None = None
     tools: tuple[ToolStep, ...] = ()
     wait: Wait | None = None
     finish: Finish | None = None
@@ -72,9 +80,10 @@ class Plan(_Wire):
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> "Plan":
-        said = [bool(each) for each in (self.begin, self.model, self.tools, self.wait, self.finish, self.nothing)]
+        steps = (self.model, self.compact, self.tools)
+        said = [bool(each) for each in (self.begin, *steps, self.wait, self.finish, self.nothing)]
         if said.count(True) != 1:
-            raise ValueError("A plan says exactly one of begin, model, tools, wait, finish and nothing.")
+            raise ValueError("A plan says exactly one of begin, model, compact, tools, wait, finish and nothing.")
         if (self.turn is None) != self.nothing:
             raise ValueError("A plan names the turn that it is for, unless there is nothing to do.")
         return self

@@ -70,6 +70,16 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Compaction:
+    """What is old is to be summarised before the next answer (`compaction.requested`), and has not been yet."""
+
+    seq: int  # of the event that says so
+    reason: str
+    keep: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LastAnswer:
     """The newest sealed model step of the open turn."""
 
@@ -99,6 +109,8 @@ class OpenTurn:
     gate: Hold | None = None  # the newest question for more of a budget: all of the turn waits for it
     is_paused: bool = False  # by a person
     is_parked: bool = False  # the log says that it waits, and nothing came since
+    compaction: Compaction | None = None  # that comes before anything new
+    too_long: frozenset[str] = frozenset()  # steps at which the provider's word that it is too long was heeded
 
     def may_take(self, step: StepId) -> bool:
         """Whether the step may be begun, or tried again."""
@@ -118,3 +130,4 @@ class TurnState:
     turn: OpenTurn | None = None
     waiting: tuple[Waiting, ...] = ()
     children: tuple[Child, ...] = ()  # subagents that have not ended, of whichever turn
+    compaction: Compaction | None = None  # without a turn: the next one begins with it

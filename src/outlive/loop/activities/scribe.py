@@ -28,6 +28,8 @@ from outlive.machine.terminal.status import Operator
 
 # Somebody wrote first: look again.
 MOVED = frozenset({"append.moved", "append.key_reused", "turn.over"})
+StepKind = Literal["model", "tool", "compaction"]
+
 _GONE_ON = 1  # the batch of an attempt after the one that began it
 _GONE = "The attempt before it ended without a word: its worker is gone, or was told to stop."
 
@@ -116,7 +118,7 @@ class Scribe:
             return None
 
     async def start(
-        self, view: View, turn: OpenTurn, step: StepId, kind: Literal["model", "tool"], name: str, *more: EventData
+        self, view: View, turn: OpenTurn, step: StepId, kind: StepKind, name: str, *more: EventData
     ) -> StepWriter:
         """Begin the next attempt of a step, with what belongs to its beginning, in one batch. One that is not the first
         says why, unless the one before did."""
