@@ -23,7 +23,8 @@ LARGEST_WINDOW = 10_000_000
 SUMMARY_TOKENS = 4_096  # of one summary, at most
 _KEPT = 0.4  # of the room: what stays as it is
 _WORTH = 0.1  # of the room: less than that is not worth a summary
-_MATERIAL = 0.8  # of the room: what is read for a summary; the rest is for the question and the answer
+_GROWN = 0.2  # of the room: what must have been said since the last time
+_MATERIAL = 0.9  # of the room: what is read for a summary; the rest is for the question and the answer
 _TOO_LONG = 0.75  # of what a provider found too long: what is tried then
 
 OPENING = "The older part of a conversation between people and an agent follows, to be summarised."
@@ -120,7 +121,8 @@ def is_worth_it(telling: Telling, rules: CompactionRules, room: Room) -> bool:
     cut = choose_cut(telling, rules.keep, room)
     if cut is None or cut.tokens < least:
         return False
-    return not telling.tried or room.weigh(*(part.unit for part in telling.live if part.place > telling.tried)) >= least
+    since = [part.unit for part in telling.live if part.place > telling.tried]
+    return not telling.tried or room.weigh(*since) >= room.left * _GROWN
 
 
 # ── the question ──

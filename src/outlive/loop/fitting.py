@@ -97,8 +97,9 @@ class _Fitter:
         bounded = self._bounded(unit)
         kept = _Kept(bounded, _estimate(bounded))
         if isinstance(bounded, Pinned):
-            self._pinned += kept.tokens
-            if self._pinned > self._budget // 2:
+            if self._pinned + kept.tokens <= self._budget // 2:
+                self._pinned += kept.tokens
+            else:
                 said = self._bounded(bounded.said)  # as any other: the rest has to fit too
                 kept = _Kept(said, _estimate(said))
         self._all.append(kept)

@@ -71,8 +71,8 @@ class PinFold:
         if tokens + found.tokens > PINS_TOKENS:
             raise ExhaustedError(
                 "pins.too_long",
-                f"The message has about {found.tokens} tokens, those that are pinned {tokens}, and {PINS_TOKENS} is the "
-                "most for all: unpin some, or send what matters in a shorter message and pin that.",
+                f"The message has about {found.tokens} tokens, those that are pinned {tokens}, and {PINS_TOKENS} is "
+                "the most for all: unpin some, or send what matters in a shorter message and pin that.",
             )
         return MessagePinned(message=message)
 
@@ -82,7 +82,7 @@ class PinFold:
 
 
 def _tokens(data: dict[str, Any]) -> int:
-    pictures = sum(each["media_type"].startswith("image/") for each in data["attachments"])
+    pictures: int = sum(each["media_type"].startswith("image/") for each in data["attachments"])
     return estimate_tokens(data["text"]) + IMAGE_TOKENS * pictures
 
 
@@ -90,13 +90,13 @@ class Pins:
     def __init__(self, conversations: Conversations) -> None:
         self._conversations = conversations
 
-    async def list(self, conversation: ConversationId) -> list[Pin]:
+    async def find(self, conversation: ConversationId) -> list[Pin]:
         await self._conversations.get(conversation)  # says so if there is none
         fold = PinFold()
         await self._catch_up(conversation, fold)
         return fold.pins
 
-    async def change(self, conversation: ConversationId, message: str, *, actor: str, is_pinned: bool) -> "list[Pin]":
+    async def change(self, conversation: ConversationId, message: str, *, actor: str, is_pinned: bool) -> list[Pin]:
         """Pin a message, or unpin it. In the log when this returns; what is pinned then."""
         await self._conversations.get(conversation)
         fold = PinFold()

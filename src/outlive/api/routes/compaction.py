@@ -59,7 +59,7 @@ def _shown(pins: list[Pin]) -> Response:
 @router.get("/conversations/{conversation}/pins", response_model=PinsShown, responses=problems(404))
 async def list_pins(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
     """What is pinned, in the order in which it was said."""
-    return _shown(await Pins(parts_of(request).conversations).list(conversation_id(conversation)))
+    return _shown(await Pins(parts_of(request).conversations).find(conversation_id(conversation)))
 
 
 @router.put(

@@ -53,11 +53,12 @@ _STOPPED = "The turn was stopped meanwhile."
 
 
 class _Material(NamedTuple):
-    """What is summarised, of what, in which room."""
+    """What is summarised, of what, in which room; `whole`: that it may have while it is summarised."""
 
     telling: Telling
     cut: Cut | None
     room: Room
+    whole: Room
 
 
 class _At(NamedTuple):
@@ -135,9 +136,11 @@ class CompactionActivities:
         self, view: View, asked: Compaction, persona: Persona, bound: Binding, before: int | None
     ) -> _Material:
         telling = await self._fullness.telling(view, before)
-        room = after_too_long(self._fullness.room_of(persona, bound.model, 0), asked.tokens)
+        whole = self._fullness.room_of(persona, bound.model, 0)
+        room = after_too_long(whole, asked.tokens)
+        whole = whole._replace(tokens=min(whole.tokens, asked.tokens or whole.tokens))
         keep = asked.keep if asked.keep is not None else persona.compaction.keep
-        return _Material(telling, choose_cut(telling, keep, room), room)
+        return _Material(telling, choose_cut(telling, keep, room), room, whole)
 
     async def _find_room(
         self, view: View, turn: OpenTurn, asked: Compaction, task: CompactTask, persona: Persona
@@ -190,8 +193,8 @@ class CompactionActivities:
             except ContextTooLongError:
                 if not tries_left or at.said:
                     raise
-                room = material.room
-                material = material._replace(room=room._replace(tokens=min(room.tokens, at.sent[0]) // 2))
+                whole = material.whole
+                material = material._replace(whole=whole._replace(tokens=min(whole.tokens, at.sent[0]) // 2))
         raise AssertionError("the last try returns or raises")
 
     # ── ends ──
@@ -238,5 +241,5 @@ def _place(turn: OpenTurn, task: CompactTask) -> int:
 
 def _question(material: _Material, cut: Cut, model: str, task: CompactTask, max_tokens: int) -> ModelRequest:
     return ask_for_summary(
-        material.telling, cut, material.room, model=model, step=task.compact.step, max_tokens=max_tokens
+        material.telling, cut, material.whole, model=model, step=task.compact.step, max_tokens=max_tokens
     )
