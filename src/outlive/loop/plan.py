@@ -5,9 +5,9 @@ A Plan says exactly one thing. A new thing to do is a field more here and a row 
 it refuses the plan.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from outlive.base import ConversationId, StepId, TurnId
 
@@ -77,6 +77,12 @@ class Plan(_Wire):
     wait: Wait | None = None
     finish: Finish | None = None
     nothing: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_new(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What was added later is left out where it is not said: workers of before read all other plans."""
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if name != "compact" or value is not None}
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> "Plan":

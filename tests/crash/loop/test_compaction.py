@@ -62,7 +62,8 @@ def begin(stack: LoopStack, summary: str) -> str:
     """A conversation whose next turn begins with a compaction."""
     made = stack.must(stack.ask("POST", "/v1/conversations", {"agent": "forgetful"}))
     for number in range(TURNS):
-        send(stack, made["id"], f"message {number} [[big 3000]] [[summary {summary}]]")
+        told = f"[[summary {summary}]]" if number == TURNS - 1 else ""
+        send(stack, made["id"], f"message {number} [[big 3000]] {told}")
         ended(stack, made["id"], number + 1)
     return str(made["id"])
 
@@ -98,7 +99,7 @@ def test_a_compaction_is_done_once_wherever_its_worker_dies(stack: LoopStack, po
 
 
 def test_a_compaction_whose_worker_is_killed_in_the_middle_is_done_by_the_next(stack: LoopStack) -> None:
-    conversation = begin(stack, "So far. " * 100)  # some seconds long
+    conversation = begin(stack, "so " * 150)  # some seconds long
     send(stack, conversation, "and now [[say Done.]]")
 
     def is_under_way() -> bool:

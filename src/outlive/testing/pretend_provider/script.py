@@ -15,7 +15,7 @@ A person's message may hold a script, in double brackets. It says what the next 
     [[slow S]]  [[pace S]]       seconds before the first byte of the answer; between two pieces
     [[pings S]]                  seconds of nothing but signs of life before the first piece of the answer
 
-    [[summary TEXT]]             what it answers to whoever asks for a summary of a text that holds this; the last counts
+    [[summary TEXT]]             what it answers if asked for a summary of a text that holds this; the last counts
 
     [[as MODEL]]                 what follows, up to the next of these, is the script for MODEL alone; what stands
                                  before the first is for all others
