@@ -18,8 +18,10 @@ from bench import (
     latency,
     loop_batch,
     loop_first_delta,
+    loop_subagents,
     loop_throughput,
     loop_turn,
+    loop_waiting,
     machines_checkpoint,
     machines_claim,
     machines_exec,
@@ -53,7 +55,7 @@ BENCHES = {
         *(appends, appends_postgres, catch_up, fan_out, latency, storage, idle),
         *(machines_start, machines_wake, machines_claim, machines_exec, machines_checkpoint, machines_idle),
         *(terminals_echo, terminals_attach, terminals_throughput, terminals_memory),
-        *(loop_turn, loop_first_delta, loop_throughput, loop_batch),
+        *(loop_turn, loop_first_delta, loop_throughput, loop_waiting, loop_subagents, loop_batch),
     )
 }
 

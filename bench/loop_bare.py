@@ -45,16 +45,40 @@ class BareTurn:
 
     @workflow.run
     async def run(self, of: str) -> None:
-        for _ in range(STEPS):
-            await workflow.execute_activity(
-                step, of, start_to_close_timeout=_STEP, heartbeat_timeout=_BEAT, retry_policy=_RETRY
-            )
-        await workflow.execute_local_activity(record, of, start_to_close_timeout=_SHORT, retry_policy=_RETRY)
+        await _take_steps(of, STEPS)
         await workflow.wait_condition(workflow.all_handlers_finished)
 
     @workflow.update(name="submit")
     async def submit(self) -> None:
         self._submitted += 1
+
+
+@workflow.defn(name="bench.child")
+class BareChild:
+    """As a subagent that answers, runs a command and answers again."""
+
+    @workflow.run
+    async def run(self, of: str) -> None:
+        await _take_steps(of, 3)
+
+
+@workflow.defn(name="bench.family")
+class BareFamily:
+    """As a turn that answers, waits for a subagent and answers again."""
+
+    @workflow.run
+    async def run(self, of: str) -> None:
+        await _take_steps(of, 1)
+        await workflow.execute_child_workflow(BareChild.run, of, id=f"{of}-child")
+        await _take_steps(of, 1)
+
+
+async def _take_steps(of: str, steps: int) -> None:
+    for _ in range(steps):
+        await workflow.execute_activity(
+            step, of, start_to_close_timeout=_STEP, heartbeat_timeout=_BEAT, retry_policy=_RETRY
+        )
+    await workflow.execute_local_activity(record, of, start_to_close_timeout=_SHORT, retry_policy=_RETRY)
 
 
 class BareTurns:
@@ -84,6 +108,13 @@ class BareTurns:
         await (await start.workflow_handle()).result()
         return time.perf_counter() - started_at
 
+    async def take_family_turn(self) -> float:
+        """Seconds from the start of one that waits for a child to its result."""
+        id = f"bare-{uuid4().hex}"
+        started_at = time.perf_counter()
+        await self._client.execute_workflow(BareFamily.run, id, id=id, task_queue=QUEUE, task_timeout=_TASK)
+        return time.perf_counter() - started_at
+
     def stop(self) -> None:
         self._worker.stop()
 
@@ -94,7 +125,7 @@ async def _work(home: Path) -> None:
         await connect_temporal(settings),
         QUEUE,
         settings,
-        workflows=[BareTurn],
+        workflows=[BareTurn, BareChild, BareFamily],
         activities=[record, step],
         beat_s=0.3,
     )

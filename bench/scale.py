@@ -43,6 +43,9 @@ class Scale:
     loop_crowd_rounds: int
     loop_crowd_turns: int  # of all conversations together, but two of each at least
     batch_items: int
+    waiting_turns: int
+    waiting_s: float  # in which nothing happens
+    subagent_rounds: int
 
     def with_rounds(self, rounds: int) -> "Scale":
         return replace(
@@ -57,6 +60,7 @@ class Scale:
             loop_turn_rounds=rounds,
             first_delta_rounds=rounds,
             loop_crowd_rounds=rounds,
+            subagent_rounds=rounds,
         )
 
 
@@ -99,6 +103,9 @@ FULL = Scale(
     loop_crowd_rounds=3,
     loop_crowd_turns=32,
     batch_items=160,
+    waiting_turns=1_000,
+    waiting_s=30.0,
+    subagent_rounds=10,
 )
 
 QUICK = Scale(
@@ -140,4 +147,7 @@ QUICK = Scale(
     loop_crowd_rounds=1,
     loop_crowd_turns=2,
     batch_items=8,
+    waiting_turns=10,
+    waiting_s=0.5,
+    subagent_rounds=1,
 )

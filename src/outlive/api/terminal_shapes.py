@@ -160,6 +160,9 @@ class TerminalsQuery(_Asked):
 class AttachQuery(_Asked):
     offset: Annotated[_Offset | None, Field(alias="from")] = None
     mode: Mode = "observe"
+    again: Annotated[bool, Field(description="You were cut off and come back: a lease that is free stays free.")] = (
+        False
+    )
 
 
 class SpanQuery(_Asked):

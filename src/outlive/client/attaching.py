@@ -73,6 +73,7 @@ class Attachment:
         self._backoff = Backoff()
         self._lived_at = time.monotonic()
         self._is_over = False
+        self._was: Mode | None = None  # in the connection before
         self._wants_screen = False  # of this connection nothing more counts
 
     @property
@@ -162,7 +163,10 @@ class Attachment:
         params: dict[str, str | int] = {"mode": self._mode}
         if (offset := self._state.resume_at) is not None:
             params["from"] = offset
+        if self._mode == self._was:
+            params["again"] = "true"  # who has yielded does not hold it again by being cut off
         self._socket = await open_websocket(self._transport, self._path, params, self._client)
+        self._was = self._mode
         await self._flush()
 
     async def _wait_out(self, error: OutliveError) -> None:

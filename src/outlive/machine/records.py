@@ -86,6 +86,16 @@ class Effects(Protocol):
         told to anybody); `effect.other_request` (conflict) if the id stands for another request."""
         ...
 
+    async def use_up(self, effect: EffectId, *, at: datetime) -> None:
+        """From now on no machine begins it that has not: `effect.forestalled` (conflict). Who begins it at this very
+        moment may still come through; `forestall` says so."""
+        ...
+
+    async def forestall(self, machine: MachineId, effect: EffectId, *, at: datetime) -> Effect | None:
+        """What this machine has begun under this id; or a line that is over from the start, so that it never begins:
+        of the two, one wins. In whatever state the machine is; None if there is no such machine."""
+        ...
+
     async def find(self, machine: MachineId, effect: EffectId) -> Effect | None: ...
 
     async def finish(self, effect: Effect, *, holder: tuple[NodeId, int] | None = None) -> Effect:

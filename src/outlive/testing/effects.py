@@ -112,6 +112,60 @@ class EffectsContract:
                 assert refused.value.code == "effect.other_request"
                 await records.effects.finish(ended(first))
 
+    async def test_what_was_used_up_begins_in_no_machine_and_what_had_begun_goes_on(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            machine, node, generation = await a_running_machine(records)
+            begun, _ = await begin(records, machine.id, node, generation)
+            never = new_effect_id()
+            for effect in (begun.id, never) * 2:
+                await records.effects.use_up(effect, at=AT)
+            assert await begin(records, machine.id, node, generation, effect=begun.id) == (begun, False)
+            later, _, _ = await a_running_machine(records, node)  # made after it
+            for each in (machine, later):
+                with pytest.raises(ConflictError) as refused:
+                    await begin(records, each.id, node, generation, effect=never)
+                assert refused.value.code == "effect.forestalled"
+                assert await records.effects.find(each.id, never) is None
+            assert await records.effects.mark(machine.id) == 1
+
+    async def test_what_was_forestalled_is_over_whatever_the_machine_does(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            machine, node, generation = await a_running_machine(records)
+            begun, _ = await begin(records, machine.id, node, generation)
+            assert await records.effects.forestall(machine.id, begun.id, at=LATER) == begun
+            idle = await records.machines.create(a_machine())  # it has no node yet
+            assert await records.effects.forestall(new_machine_id(), begun.id, at=LATER) is None
+            for each in (machine, idle):
+                effect = new_effect_id()
+                never = await records.effects.forestall(each.id, effect, at=LATER)
+                assert never is not None
+                assert (never.state, never.exit_code, never.ended_at) == ("finished", 130, LATER)
+                assert await records.effects.forestall(each.id, effect, at=AT) == never
+                assert await records.effects.find(each.id, effect) == never
+                assert never in await records.effects.list(each.id, after=0, limit=10)
+                with pytest.raises(ConflictError) as refused:
+                    await begin(records, each.id, node, generation, effect=effect)
+                assert refused.value.code == "effect.forestalled"
+
+    async def test_of_a_beginning_and_its_forestalling_at_once_one_wins(self, place: StorePlace) -> None:
+        async with records_at(place) as records, records_at(place) as others:
+            machine, node, generation = await a_running_machine(records)
+            for _ in range(10):
+                effect = new_effect_id()
+                calls: list[Callable[[], Awaitable[object]]] = [
+                    partial(begin, records, machine.id, node, generation, effect=effect),
+                    partial(others.effects.forestall, machine.id, effect, at=LATER),
+                ]
+                begun, found = await at_once(calls)
+                assert isinstance(found, Effect)
+                if isinstance(begun, EffectBegin):
+                    assert (found, begun.is_new) == (begun.effect, True)
+                else:
+                    assert isinstance(begun, ConflictError)
+                    assert found.is_over
+            listed = await records.effects.list(machine.id, after=0, limit=100)
+            assert [each.n for each in listed] == list(range(1, 11))
+
     async def test_only_who_has_the_running_machine_begins(self, place: StorePlace) -> None:
         async with records_at(place) as records:
             machine, node, generation = await a_running_machine(records)

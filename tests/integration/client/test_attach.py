@@ -87,6 +87,7 @@ async def test_a_cut_connection_loses_no_byte_and_repeats_none(peer: TerminalPee
     assert reader.end == TerminalExit(3)
     assert set(lost) == {"api.cut_off"}
     assert len(lost) == 5
+    assert [asked.get("again") for asked in peer.asked] == [None, *["true"] * 5], "only who comes back says so"
 
 
 async def test_a_server_that_was_killed_and_moved_to_another_port_is_found(
@@ -115,7 +116,7 @@ async def test_a_server_that_was_killed_and_moved_to_another_port_is_found(
         await eventually(lambda: reader.output == b"one two ", within_s=30)
         await reader.attachment.send(b"after")
         await eventually(lambda: peer.typed == b"before meanwhile after", within_s=30)
-    assert peer.asked[-1] == {"mode": "type", "from": "4"}
+    assert peer.asked[-1] == {"mode": "type", "from": "4", "again": "true"}
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1011, 1012, 1013])
@@ -138,7 +139,7 @@ async def test_without_an_offset_the_screen_comes_first_and_once(peer: TerminalP
         peer.print(b"new")
         await eventually(lambda: reader.output == b"new", within_s=30)
     assert reader.screens == [b"<screen>"]
-    assert peer.asked == [{"mode": "observe"}, {"mode": "observe", "from": "3"}]
+    assert peer.asked == [{"mode": "observe"}, {"mode": "observe", "from": "3", "again": "true"}]
 
 
 async def test_a_screen_can_be_asked_for_again_at_any_time(peer: TerminalPeer) -> None:

@@ -37,7 +37,13 @@ async def attach_terminal(
             "stream.full", "This server has as many followers as it takes; try again.", retry_after_s=5
         )
     terminals = terminals_of(request)
-    asked = AttachTerminal(operator=operator_of(request), mode=query.mode, offset=query.offset, client=_client(request))
+    asked = AttachTerminal(
+        operator=operator_of(request),
+        mode=query.mode,
+        offset=query.offset,
+        client=_client(request),
+        is_return=query.again,
+    )
     attaching = Attaching(machines_of(request), terminals, await terminals.records.get(of), asked)
     return _Attachment(state, take_over, head, attaching, await attaching.first())
 

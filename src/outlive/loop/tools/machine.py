@@ -18,6 +18,7 @@ from outlive.base import (
     Clock,
     ConflictError,
     ConversationId,
+    EffectId,
     MachineId,
     NotFoundError,
     OperationId,
@@ -40,7 +41,7 @@ from outlive.machine.environment import DEFAULT_NAME
 from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import Records
-from outlive.machine.status import Machine
+from outlive.machine.status import Effect, Machine
 from outlive.machine.terminal.door import TerminalDoor
 
 BUILD_WITHIN_S = 900.0  # that an environment may take until it is built
@@ -109,6 +110,17 @@ class ConversationMachines:
         if attached is None:
             return None
         return self._reach(await self._records.machines.get(MachineId(attached)), conversation)
+
+    async def forestall(self, conversation: ConversationId, effect: EffectId) -> tuple[ToolMachine, Effect] | None:
+        """What its machine has begun under this id; or, from now on, nothing ever begins under it. In this order: who
+        attaches a machine after we looked finds the id used up there."""
+        now = self._clock.now()
+        await self._records.effects.use_up(effect, at=now)
+        machine = await self.find(conversation)
+        if machine is None:
+            return None
+        found = await self._records.effects.forestall(machine.id, effect, at=now)
+        return None if found is None else (machine, found)
 
     async def notice(self, context: ToolContext) -> None:
         """Say in the log what happened to the conversation's machine since somebody looked."""

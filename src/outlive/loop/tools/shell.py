@@ -76,11 +76,9 @@ class ShellTool(BuiltIn[ShellArguments]):
         return await result_of(context, machine, effect, note)
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        """Ctrl-C, then SIGKILL."""
-        if call.arguments.get("background") is True:
-            return None
+        """Ctrl-C, then SIGKILL. What was started in the background goes on."""
         found = await find_or_forestall(context)
-        if found is None:
+        if found is None or call.arguments.get("background") is True:
             return None
         machine, effect = found
         for stop in (signal.SIGINT, signal.SIGKILL):

@@ -1,6 +1,7 @@
 """Stopping what a tool has the machine do, because a person has stopped the turn.
 
-Rule 1: what had not begun never begins: its effect id is used up.
+Rule 1: what had not begun never begins, though who is to begin it stands still now: its effect id is used up, in the
+        conversation's machine, whatever that does, and in every one that it may get later.
 Rule 2: what had begun is told by what the machine's journal says of it. What it does not say nobody knows: it is lost.
 """
 
@@ -13,13 +14,11 @@ import anyio
 from outlive.base import ConflictError, EffectId, NotFoundError
 from outlive.loop.tools.port import ToolContext, ToolResult
 from outlive.loop.tools.reach import ToolMachine
-from outlive.machine.door import ExecRequest
 from outlive.machine.status import Effect
 
 INTERRUPTED = "[interrupted: a person stopped the turn]"
 UNKNOWN = "[interrupted: a person stopped the turn; how far this came is unknown, so look before you repeat it]"
 MAY_HAVE_BEGUN = "An attempt before may have begun this; what came of it is unknown, so look before you repeat it."
-_NEVER = "exit 130  # interrupted before it began"
 _LOOK_S = 0.05
 _LOOKS = 20  # that something may take to end after it was told to
 
@@ -27,11 +26,7 @@ _LOOKS = 20  # that something may take to end after it was told to
 async def find_or_forestall(context: ToolContext) -> tuple[ToolMachine, Effect] | None:
     """The step's effect, which may have begun; None where nothing has and nothing will."""
     machines = context.parts.machines
-    machine = await machines.find(context.conversation) if machines is not None else None
-    if machine is None:
-        return None
-    effect = await machine.find(context.effect_id) or await _forestall(machine, context.effect_id)
-    return None if effect is None else (machine, effect)
+    return None if machines is None else await machines.forestall(context.conversation, context.effect_id)
 
 
 async def look_until(
@@ -76,14 +71,3 @@ def _told(effect: Effect) -> ToolResult | None:
     if effect.state == "finished" and effect.exit_code == 0:
         return ToolResult("finished", "It was done just before a person stopped the turn.", 0)
     return None if effect.state == "finished" else ToolResult("lost", UNKNOWN)
-
-
-async def _forestall(machine: ToolMachine, effect: EffectId) -> Effect | None:
-    """It may be about to begin on its node, whoever asked for it being gone. What stands under its id is another
-    command from now on; or it has begun, and is returned."""
-    if (await machine.records.machines.get(machine.id)).state != "running":
-        return None  # so nobody is about to begin it
-    try:
-        return await machine.caller.exec(machine.id, ExecRequest(effect_id=effect, command=_NEVER))
-    except ConflictError:
-        return await machine.find(effect)

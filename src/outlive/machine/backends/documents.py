@@ -20,6 +20,7 @@ from outlive.base import (
     NodeId,
     NotFoundError,
     OperationId,
+    to_text,
 )
 from outlive.machine.lifecycle import Change, check_holder
 from outlive.machine.records import MachineFilter
@@ -32,6 +33,8 @@ MACHINE_COLUMNS = (
     *("is_warm", "claimed_by", "generation", "revision", "origin", "checkpoint", "doc"),
 )
 EFFECT_COLUMNS = "machine, effect, n, digest, generation, state, started_at, doc"
+_FORESTALLED = "forestalled"  # in the place of the digest of a request: no request has it
+_INTERRUPTED = 130  # the exit code of what Ctrl-C ends
 
 
 # ── to text and back ──
@@ -72,6 +75,12 @@ def to_effect(row: tuple[Any, ...]) -> Effect:
         state=state,
         started_at=datetime.fromisoformat(started_at),
     )
+
+
+def to_row(effect: Effect) -> tuple[Any, ...]:
+    """The values of `EFFECT_COLUMNS`, of one that is over."""
+    numbers = (effect.machine, effect.id, effect.n, effect.digest, effect.generation)
+    return (*numbers, effect.state, to_text(effect.started_at), to_doc(effect))
 
 
 def numbered(sql: str) -> str:
@@ -140,7 +149,28 @@ def check_may_begin(machine: Machine, node: NodeId, generation: int) -> None:
         raise FencedError("machine.fenced", f"Machine {machine.id!r} is {machine.state}; it runs no command.")
 
 
+def forestalled(machine: MachineId, effect: EffectId, n: int, generation: int, at: datetime) -> Effect:
+    """The line of one that never begins."""
+    return Effect(
+        machine=machine,
+        id=effect,
+        n=n,
+        digest=_FORESTALLED,
+        generation=generation,
+        state="finished",
+        exit_code=_INTERRUPTED,
+        started_at=at,
+        ended_at=at,
+    )
+
+
+def never_begins(effect: EffectId) -> ConflictError:
+    return ConflictError("effect.forestalled", f"Effect {effect!r} was stopped before it began: it never does.")
+
+
 def check_same_request(effect: Effect, digest: str) -> None:
+    if effect.digest == _FORESTALLED:
+        raise never_begins(effect.id)
     if effect.digest != digest:
         raise ConflictError(
             "effect.other_request", f"Effect {effect.id!r} of {effect.machine!r} stands for another request."

@@ -5,16 +5,19 @@ from datetime import datetime
 
 import asyncpg
 
-from outlive.base import EffectId, MachineId, NodeId, UnavailableError, to_text
+from outlive.base import EffectId, MachineId, NodeId, NotFoundError, UnavailableError, to_text
 from outlive.machine.backends import statements
 from outlive.machine.backends.documents import (
     EFFECT_COLUMNS,
     as_lost,
     check_may_begin,
     check_same_request,
+    forestalled,
+    never_begins,
     numbered,
     to_doc,
     to_effect,
+    to_row,
     unknown_effect,
     with_result,
 )
@@ -29,12 +32,17 @@ from outlive.storage.postgres import Connection, PostgresDatabase
 _BEGIN = f"""
 WITH holder AS (
     UPDATE machines SET begun = begun + 1
-    WHERE id = $1 AND node = $2 AND generation = $3 AND state = 'running' RETURNING begun
+    WHERE id = $1 AND node = $2 AND generation = $3 AND state = 'running'
+    AND NOT EXISTS (SELECT 1 FROM used_up WHERE effect = $4) RETURNING begun
 )
 INSERT INTO effects (machine, effect, n, digest, generation, state, started_at)
 SELECT $1, $4, holder.begun, $5, $3, 'started', $6 FROM holder RETURNING {EFFECT_COLUMNS}
 """  # noqa: S608
 _SELECT = numbered(statements.SELECT_EFFECT)
+_SELECT_USED_UP = numbered(statements.SELECT_USED_UP)
+_USE_UP = numbered(statements.USE_UP)
+_NUMBERS = "UPDATE machines SET begun = begun + 1 WHERE id = $1 RETURNING begun, generation"
+_INSERT_FORESTALLED = numbered(statements.INSERT_FORESTALLED)
 _SELECT_STARTED = numbered(statements.SELECT_STARTED)
 _END = numbered(statements.END_EFFECT)
 
@@ -56,6 +64,8 @@ class PostgresEffects:
             found = await _find(connection, machine, effect)
             if found is not None:
                 check_same_request(found, digest)
+            elif await connection.fetchval(_SELECT_USED_UP, effect):
+                raise never_begins(effect)
             if found is None or not found.is_over:
                 check_may_begin(await load_machine(connection, machine), node, generation)
             if found is None:
@@ -63,6 +73,27 @@ class PostgresEffects:
             return EffectBegin(found, False)
 
         return await self._database.run(begin)
+
+    async def use_up(self, effect: EffectId, *, at: datetime) -> None:
+        await self._database.run(lambda connection: connection.execute(_USE_UP, effect, to_text(at)))
+
+    async def forestall(self, machine: MachineId, effect: EffectId, *, at: datetime) -> Effect | None:
+        # Whoever begins it at this moment has the machine's row; we wait, and then find what it has written.
+        async def write(connection: Connection) -> Effect | None:
+            await load_machine(connection, machine, lock="FOR UPDATE")
+            if (found := await _find(connection, machine, effect)) is not None:
+                return found
+            numbers = await connection.fetchrow(_NUMBERS, machine)
+            assert numbers is not None
+            n, generation = numbers
+            never = forestalled(machine, effect, n, generation, at)
+            await connection.execute(_INSERT_FORESTALLED, *to_row(never))
+            return never
+
+        try:
+            return await self._database.write(write)
+        except NotFoundError:
+            return None
 
     async def find(self, machine: MachineId, effect: EffectId) -> Effect | None:
         return await self._database.run(lambda connection: _find(connection, machine, effect))

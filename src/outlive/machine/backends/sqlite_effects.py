@@ -11,8 +11,11 @@ from outlive.machine.backends.documents import (
     as_lost,
     check_may_begin,
     check_same_request,
+    forestalled,
+    never_begins,
     to_doc,
     to_effect,
+    to_row,
     unknown_effect,
     with_result,
 )
@@ -26,8 +29,12 @@ _BEGIN = f"""
 INSERT INTO effects (machine, effect, n, digest, generation, state, started_at)
 SELECT id, ?, (SELECT COALESCE(MAX(n), 0) + 1 FROM effects WHERE machine = m.id), ?, generation, 'started', ?
 FROM machines m WHERE id = ? AND node = ? AND generation = ? AND state = 'running'
+AND NOT EXISTS (SELECT 1 FROM used_up WHERE effect = ?)
 ON CONFLICT (machine, effect) DO NOTHING RETURNING {EFFECT_COLUMNS}
 """  # noqa: S608
+_NUMBERS = """
+SELECT (SELECT COALESCE(MAX(n), 0) + 1 FROM effects WHERE machine = m.id), generation FROM machines m WHERE id = ?
+"""
 
 
 class SqliteEffects:
@@ -37,7 +44,7 @@ class SqliteEffects:
     async def begin(
         self, machine: MachineId, effect: EffectId, *, node: NodeId, generation: int, digest: str, at: datetime
     ) -> EffectBegin:
-        values = (effect, digest, to_text(at), machine, node, generation)
+        values = (effect, digest, to_text(at), machine, node, generation, effect)
 
         def write(connection: sqlite3.Connection) -> EffectBegin:
             row = connection.execute(_BEGIN, values).fetchone()
@@ -46,10 +53,28 @@ class SqliteEffects:
             found = _find(connection, machine, effect)
             if found is not None:
                 check_same_request(found, digest)
+            elif connection.execute(statements.SELECT_USED_UP, (effect,)).fetchone():
+                raise never_begins(effect)
             if found is None or not found.is_over:
                 check_may_begin(load_machine(connection, machine), node, generation)
             assert found is not None  # or it would have been written
             return EffectBegin(found, False)
+
+        return await self._database.write(write)
+
+    async def use_up(self, effect: EffectId, *, at: datetime) -> None:
+        await self._database.write(lambda connection: connection.execute(statements.USE_UP, (effect, to_text(at))))
+
+    async def forestall(self, machine: MachineId, effect: EffectId, *, at: datetime) -> Effect | None:
+        def write(connection: sqlite3.Connection) -> Effect | None:
+            found = _find(connection, machine, effect)
+            numbers = connection.execute(_NUMBERS, (machine,)).fetchone()
+            if found is not None or numbers is None:
+                return found
+            n, generation = numbers
+            never = forestalled(machine, effect, n, generation, at)
+            connection.execute(statements.INSERT_FORESTALLED, to_row(never))
+            return never
 
         return await self._database.write(write)
 

@@ -10,7 +10,8 @@ from integration.loop.tools.workshop import AGENT, PERSON, Workshop
 from outlive.base import ConflictError, ConversationId, MachineId, TerminalId, new_effect_id
 from outlive.loop.fitting import RESULT_BYTES
 from outlive.loop.tools import ToolResult
-from outlive.loop.tools.terminals import terminal_id
+from outlive.loop.tools.terminals import terminal_id, type_command
+from outlive.machine.door import ExecRequest
 from outlive.machine.node.terminals import shell_desk
 from outlive.machine.terminal.door import Close, Input, RunInTerminal, Take, Yield
 
@@ -188,9 +189,30 @@ async def test_what_had_not_begun_when_it_was_interrupted_never_begins(workshop:
     effect = new_effect_id()
     await workshop.interrupt(of, "shell", effect, command="touch begun")
     late = RunInTerminal(effect_id=effect, command="touch begun", operator=AGENT)
-    with pytest.raises(ConflictError, match="another"):
+    with pytest.raises(ConflictError, match="stopped before it began"):
         await workshop.doors.run(machine, generation, terminal, late)
     assert (await workshop.call(of, "shell", effect, command="touch begun")).exit_code == 130
+    assert await workshop.exec(of, "ls") == ""
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("was", ["asleep", "not made"])
+async def test_what_had_not_begun_never_begins_though_its_machine_was_not_up(
+    workshop: Workshop, was: str, background: bool
+) -> None:
+    """Who is to begin it stands still before its machine is up, and goes on after the interrupt."""
+    of = await workshop.converse()
+    if was == "asleep":
+        await workshop.machines.keeper.do((await workshop.machine(of)).id, "hibernate")
+    effect = new_effect_id()
+    told = await workshop.interrupt(of, "shell", effect, command="touch begun", background=background)
+    assert "interrupted" in told.output
+    machine = await workshop.machine(of)
+    with pytest.raises(ConflictError, match="stopped before it began"):
+        await machine.caller.exec(machine.id, ExecRequest(effect_id=effect, command="touch begun"))
+    typed = RunInTerminal(effect_id=effect, command="touch begun", operator=AGENT)
+    with pytest.raises(ConflictError, match="stopped before it began"):
+        await type_command(machine, workshop.doors, typed, lambda _: None)
     assert await workshop.exec(of, "ls") == ""
 
 

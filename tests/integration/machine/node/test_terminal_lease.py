@@ -3,6 +3,7 @@ the agent gets in after that was acknowledged; what was acknowledged survives th
 
 import re
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -20,6 +21,10 @@ from outlive.machine.terminal.journal import Input, Leased, Mark
 pytestmark = pytest.mark.anyio
 
 LINE = 128 * 1024 + 4095  # bytes that a terminal's line of gVisor takes while nobody reads it
+
+
+def _names(operators: list[dict[str, Any]]) -> list[str]:
+    return [each["name"] for each in operators]
 
 
 async def test_not_one_byte_of_an_agent_gets_in_after_a_person_has_taken_the_terminal(tmp_path: Path) -> None:
@@ -151,8 +156,7 @@ async def test_who_hangs_up_is_gone_at_once_though_the_program_has_yet_to_read_w
                 left_at = node.parts.clock.monotonic()
             await eventually(lambda: [each.name for each in host.audience.present] == ["ann"], 30)
             assert node.parts.clock.monotonic() - left_at < TYPE_WITHIN_S / 2
-            told = lambda: [[each["name"] for each in them] for them in other.said("operators")]  # noqa: E731
-            await eventually(lambda: told()[-1:] == [["ann"]], 30)
+            await eventually(lambda: [_names(told) for told in other.said("operators")[-1:]] == [["ann"]], 30)
             await room.exec(machine.id, "touch /tmp/go")
             await eventually(lambda: other.seen.count(b"A") == 5 * 65_536, 30)
 
