@@ -289,6 +289,6 @@ def test_the_word_of_a_provider_is_heeded_once_at_a_step(log: Log, turn: TurnId)
     state = log.state().turn
     assert state is not None
     assert state.compaction is not None
-    assert (state.compaction.tokens, state.too_long) == (9_000, {step})
+    assert (state.compaction.tokens, [*state.too_long]) == (9_000, [step])
     log.compact(turn, asked)
     assert planned(log).model == model_step(turn, 1), "the step is tried again"
