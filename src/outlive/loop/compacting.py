@@ -9,13 +9,14 @@ Rule 3: what is summarised is material: it is shown as text, with no tools besid
 """
 
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from outlive.loop.fitting import estimate_message, estimate_tokens, fit, weigh
+from outlive.loop.fitting import estimate_message, estimate_tokens, fit, shorten, weigh
 from outlive.loop.models.messages import AssistantMessage, Message, ModelRequest, Note, ToolResultMessage, UserMessage
-from outlive.loop.spoken import Pinned, Summary, Telling, Unit
+from outlive.loop.spoken import Answered, Pinned, Summary, Telling, Unit
 
 KEEP_LIMIT = 1_000
 SMALLEST_WINDOW = 2_000  # tokens
@@ -130,14 +131,26 @@ def is_worth_it(telling: Telling, rules: CompactionRules, room: Room) -> bool:
 
 def ask_for_summary(telling: Telling, cut: Cut, room: Room, *, model: str, step: str, max_tokens: int) -> ModelRequest:
     """What a model is asked. `room`: that the material may have, with the question."""
-    units: list[Unit] = [each.said if isinstance(each, Pinned) else each for each in cut.units]
+    budget = int(room.tokens * _MATERIAL)
+    units = [_bounded(each, budget) for each in cut.units]
     if telling.summary is not None:
         units.insert(0, Note(f"An earlier summary says:\n{telling.summary.text}"))
-    told = fit(units, int(room.tokens * _MATERIAL), room.result_bytes)
+    told = fit(units, budget, room.result_bytes)
     text = "\n\n".join([OPENING, *(_shown(message) for message in told), "That was the older part. Summarise it now."])
     return ModelRequest(
         model=model, messages=(UserMessage(text),), system=_ASKED, max_tokens=min(max_tokens, SUMMARY_TOKENS), step=step
     )
+
+
+def _bounded(unit: Unit, budget: int) -> Unit:
+    """As it is shown: no pin, nothing that only a provider reads, and of a very long answer its beginning and end."""
+    match unit:
+        case Pinned(said):
+            return said
+        case Answered(answer, results):
+            return Answered(replace(answer, text=shorten(answer.text, max(budget, 1_000)), blocks=()), results)
+        case _:
+            return unit
 
 
 def reads(request: ModelRequest) -> int:

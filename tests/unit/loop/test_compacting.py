@@ -282,6 +282,18 @@ def test_what_is_summarised_is_shown_as_material_within_the_room_and_without_too
     assert whole.max_tokens == 500
 
 
+def test_of_an_answer_that_is_longer_than_all_there_is_room_for_the_beginning_and_end_are_summarised(log: Log) -> None:
+    exchange(log, 1, "beginning " + "word " * 20_000 + " end")
+    log.message("Go on")
+    telling = tell(log.events)
+    cut = choose_cut(telling, 1, ROOM)
+    assert cut is not None
+    request = ask_for_summary(telling, cut, ROOM, model="m", step="s", max_tokens=500)
+    assert "answer 1: beginning" in str(request.messages)
+    assert "left out here" in str(request.messages)
+    assert ROOM.weigh(*cut.units[1:]) > ROOM.tokens > ROOM.weigh(UserMessage(str(request.messages)))
+
+
 def test_a_telling_without_a_compaction_is_told_as_it_is(log: Log) -> None:
     long_talk(log, 2)
     telling = tell(log.events)
