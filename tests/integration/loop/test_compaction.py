@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import anyio
 import pytest
 
 from eventually import eventually
@@ -206,14 +205,15 @@ async def test_where_nothing_is_old_nothing_is_bought_and_it_is_said(stage: Stag
     assert data_of(events, "turn.finished") == [{"outcome": "done", "reason": None}]
 
 
-async def test_an_interrupt_stops_a_compaction_and_what_was_bought_is_counted(stage: Stage) -> None:
+async def test_an_interrupt_stops_a_compaction_and_what_was_bought_is_counted(
+    stage: Stage, provider: PretendProvider
+) -> None:
     conversation = await forgetful(stage)
     slow = "x " * 1_000
     await say(stage, conversation, f"one {LONG}", f"two {LONG}", f"three {LONG} [[summary {slow}]]")
     await compact(stage, conversation, keep=1)
     turn = await stage.send(conversation, "four [[say 4.]]")
     await eventually(lambda: is_under_way(stage, conversation, turn), WITHIN_S)
-    await anyio.sleep(1.0)
     await stage.loop.interrupt(conversation, turn, by=PERSON, reason=None)
     events = await stage.ended(conversation, turn)
     [sealed] = compactions(events)
