@@ -16,7 +16,16 @@ from outlive.api.gate import PUBLIC
 from outlive.api.machine_shapes import NewExec, NewMachine, NewMachineFork, NewSignal, NewStdin, NoBody
 from outlive.api.principal_shapes import NewPrincipal
 from outlive.api.replay_shapes import NewReplay
-from outlive.api.shapes import NewCompaction, NewConversation, NewFork, NewInterrupt, NewMessage, NewPause, Problem
+from outlive.api.shapes import (
+    NewCompaction,
+    NewConversation,
+    NewFork,
+    NewInterrupt,
+    NewMessage,
+    NewOrder,
+    NewPause,
+    Problem,
+)
 from outlive.api.terminal_shapes import NewGrant, NewInput, NewRun, NewSize, NewTerminal, NewTerminalSignal
 
 _OURS: tuple[type[BaseModel], ...] = (
@@ -33,6 +42,7 @@ _OURS: tuple[type[BaseModel], ...] = (
     NewMachine,
     NewMachineFork,
     NewMessage,
+    NewOrder,
     NewPause,
     NewPrincipal,
     NewRaise,

@@ -20,6 +20,7 @@ from outlive.conversation.blobs import is_blob_name
 from outlive.conversation.events import SEQ_MAX
 from outlive.conversation.log import Conversation, ConversationState
 from outlive.loop.compacting import KEEP_LIMIT
+from outlive.loop.follow_ups import ORDER_LIMIT
 from outlive.loop.subagents import link_of
 
 METADATA_LIMIT = 32 * 1024  # bytes, as JSON
@@ -40,6 +41,12 @@ Seq = Annotated[int, Field(ge=1, le=SEQ_MAX)]
 def _check_conversation_id(text: str) -> str:
     if not is_id(text, "conv"):
         raise ValueError("is not the id of a conversation")
+    return text
+
+
+def _check_message_id(text: str) -> str:
+    if not is_id(text, "msg"):
+        raise ValueError("is not the id of a message")
     return text
 
 
@@ -71,6 +78,9 @@ ConversationRef = Annotated[
     str,
     AfterValidator(_check_conversation_id),
     WithJsonSchema({"type": "string", "pattern": "^conv_[0-9a-f]{32}$"}),
+]
+MessageRef = Annotated[
+    str, AfterValidator(_check_message_id), WithJsonSchema({"type": "string", "pattern": "^msg_[0-9a-f]{32}$"})
 ]
 BlobName = Annotated[
     str, AfterValidator(_check_blob_name), WithJsonSchema({"type": "string", "pattern": "^b3_[0-9a-f]{64}$"})
@@ -147,6 +157,14 @@ class NewMessage(_Sent):
     text: Annotated[str, StringConstraints(min_length=1)]
     attachments: Annotated[list[AttachedData | AttachedBlob], Field(max_length=ATTACHMENTS_LIMIT)] = []
     model: Name | None = None
+    when: Annotated[
+        Literal["next", "now"],
+        Field(description="`next`: read at the next step. `now`: the step that is under way is stopped for it."),
+    ] = "next"
+
+
+class NewOrder(_Sent):
+    order: Annotated[list[MessageRef], Field(max_length=ORDER_LIMIT, description="All messages that wait, each once.")]
 
 
 # ── queries ──
@@ -240,6 +258,24 @@ class MessageShown(BaseModel):
     message_id: str
     turn_id: str
     seq: int
+
+
+class FollowUpShown(BaseModel):
+    """A message that waits. `text` is its beginning."""
+
+    id: str
+    seq: int
+    text: str
+    is_whole: bool
+    attachments: int
+    actor: str
+    at: str
+    when: Literal["next", "now"]
+
+
+class QueueShown(BaseModel):
+    items: list[FollowUpShown]
+    next: str | None
 
 
 class EventShown(BaseModel):

@@ -34,7 +34,7 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-Fact = str | int | float | bool | None
+Fact = str | int | float | bool | tuple[str, ...] | None
 
 
 class OutliveError(Exception):

@@ -123,18 +123,22 @@ def send(
     conversation: Id,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads it from standard input.")],
     model: Annotated[str | None, typer.Option("--model", help="Model that should answer (provider:name).")] = None,
+    now: Annotated[
+        bool, typer.Option("--now", help="Stop the step that is under way, so that it is read at once.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Send a message. It is recorded, once, when the command returns.
+    """Send a message. It is recorded, once, when the command returns. A turn that runs reads it at its next step.
 
     \b
     Examples:
       outlive send conv_0198... "Now run the tests"
+      outlive send conv_0198... "Not that branch!" --now
       git diff | outlive send conv_0198... -
     """
     said = sys.stdin.read() if text == "-" else text
     with _client() as client:
-        sent = client.conversations.get(conversation).send(said, model=model)
+        sent = client.conversations.get(conversation).send(said, model=model, when="now" if now else "next")
     if json:
         _say_json({"message_id": sent.message_id, "turn_id": sent.turn_id, "seq": sent.seq})
     else:

@@ -23,6 +23,7 @@ from outlive.cli import (
     histories,
     machines,
     principals,
+    queue,
     races,
     replay,
     roles,
@@ -50,7 +51,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, replay, races, batch, approvals, budgets, compaction, agents, histories)
+_CONVERSING = (turns, conversations, queue, replay, races, batch, approvals, budgets, compaction, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

@@ -41,8 +41,8 @@ def block_of(item: Json, *, is_brief: bool = False) -> Block:
     next step shows anyway nothing."""
     match item.get("kind"):
         case "message":
-            pinned = " (pinned)" if item.get("pinned") else ""
-            head = f"{_mark(item)} message from {clean_line(item.get('actor'))}{pinned}"
+            marks = " (withdrawn)" if item.get("withdrawn") is True else " (pinned)" if item.get("pinned") else ""
+            head = f"{_mark(item)} message from {clean_line(item.get('actor'))}{marks}"
             return Block(head, _body(item, "text"), "bold cyan")
         case "answer":
             said = _body(item, "text") if is_brief else _answer(item)

@@ -133,6 +133,12 @@ def _known_note(type: str, data: Json, actor: object) -> str | None:
         case "replay.parted":
             then = "from here on it is really done" if data.get("execute") else "nothing more is done"
             return f"≠ parts from the recording at {clean_line(data.get('name'))}: {then}"
+        case "message.withdrawn":
+            return f"{clean_line(data.get('message'))} was withdrawn by {clean_line(actor)}"
+        case "queue.ordered":
+            order = data.get("order")
+            number = len(order) if isinstance(order, list) else 0
+            return f"{number} messages that wait were put in another order by {clean_line(actor)}"
         case "turn.interrupted":
             return f"interrupted by {clean_line(actor)}{_because(data)}"
         case "turn.finished":

@@ -26,7 +26,7 @@ from outlive.client.sync_terminals import SyncAttachment, Terminals
 from outlive.client.terminal_wire import TerminalExit, TerminalFacts, TerminalFrame, TerminalOutput, TerminalStatus
 from outlive.client.terminals import AsyncTerminals
 from outlive.client.view import View
-from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
+from outlive.client.wire import ConversationFacts, Event, FollowUp, Sent, Transcript
 
 __all__ = [
     "AgentFacts",
@@ -59,6 +59,7 @@ __all__ = [
     "Event",
     "ExecResult",
     "FileFacts",
+    "FollowUp",
     "Following",
     "Machine",
     "MachineFacts",

@@ -4,7 +4,7 @@ import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from outlive.base import NotFoundError, is_id
+from outlive.base import NotFoundError, is_id, new_operation_id
 from outlive.client.facts import ConversationShown
 from outlive.client.following import SILENCE_S, Following, OnLost
 from outlive.client.machines import VERB_S, AsyncMachine, AsyncMachines
@@ -14,10 +14,13 @@ from outlive.client.transport import Params, Transport
 from outlive.client.wire import (
     ConversationFacts,
     Event,
+    FollowUp,
     Sent,
     Transcript,
+    When,
     event_of,
     facts_of,
+    follow_up_of,
     garbled,
     items_of,
     transcript_of,
@@ -44,11 +47,13 @@ class AsyncConversation(ConversationShown):
         *,
         attachments: Sequence[Mapping[str, Any]] = (),
         model: str | None = None,
+        when: When = "next",
         idempotency_key: str | None = None,
     ) -> Sent:
         """Send a message. It is in the log, once, when this returns.
 
         An attachment is `{"name", "media_type", "data": bytes}`, or has the name of a stored `blob` instead of data.
+        A turn that runs reads it at its next step; with `when="now"` the step that is under way is stopped for it.
         With an `idempotency_key` of your own it is once for 24 hours, whoever sends it again.
         """
         body: dict[str, Any] = {"text": text}
@@ -56,6 +61,8 @@ class AsyncConversation(ConversationShown):
             body["attachments"] = [_attached(attachment) for attachment in attachments]
         if model is not None:
             body["model"] = model
+        if when != "next":
+            body["when"] = when
         path = f"/conversations/{self.id}/messages"
         answer = await self._transport.call("POST", path, body, key=idempotency_key)
         try:
@@ -129,6 +136,31 @@ class AsyncConversation(ConversationShown):
     async def unpin(self, message: str) -> list[dict[str, Any]]:
         """Let it be summarised like any other. What is pinned then."""
         return _pins(await self._transport.call("DELETE", f"/conversations/{self.id}/pins/{_checked_message(message)}"))
+
+    async def queue(self) -> list[FollowUp]:
+        """The messages that wait for an answer, in the order in which the model will be told."""
+        params: dict[str, str | int | bool] = {"limit": PAGE}
+        waiting: list[FollowUp] = []
+        while True:
+            answer = await self._transport.call("GET", f"/conversations/{self.id}/queue", params=params)
+            waiting += [follow_up_of(item) for item in items_of(answer)]
+            if (following := answer.get("next")) is None:
+                return waiting
+            params["cursor"] = following
+
+    async def order_queue(self, order: Sequence[str]) -> list[FollowUp]:
+        """Put all messages that wait, by their ids, in this order; a conflict if they are others by now."""
+        path = f"/conversations/{self.id}/queue"
+        answer = await self._transport.call("PUT", path, {"order": [*order]}, key=new_operation_id())
+        return [follow_up_of(item) for item in items_of(answer)]
+
+    async def withdraw(self, message: str) -> list[FollowUp]:
+        """Take a message back that nobody answers yet; a conflict if it was taken already. What waits then."""
+        if not is_id(message, "msg"):
+            raise NotFoundError("message.not_found", f"There is no message {message[:64]!r}.")
+        path = f"/conversations/{self.id}/queue/{message}"
+        answer = await self._transport.call("DELETE", path, key=new_operation_id())
+        return [follow_up_of(item) for item in items_of(answer)]
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""

@@ -66,11 +66,8 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> OutliveError:
     kind, code = problem.get("kind"), problem.get("code")
     if isinstance(kind, str) and kind in _CLASSES and isinstance(code, str):
         message = problem.get("detail") or problem.get("title") or code
-        facts = {
-            name: value
-            for name, value in problem.items()
-            if name not in _TOLD and isinstance(value, str | int | float | bool | None)
-        }
+        given = {name: _fact(value) for name, value in problem.items() if name not in _TOLD}
+        facts = {name: value for name, value in given.items() if isinstance(value, str | int | float | tuple | None)}
         return _CLASSES[kind](code, str(message), retry_after_s=wait_s, **facts)
     kind_by_status = _BY_STATUS.get(status, "invalid" if status < 500 else "broken")
     return _CLASSES[kind_by_status](
@@ -84,6 +81,12 @@ def _problem(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return decoded if isinstance(decoded, dict) else {}
+
+
+def _fact(value: object) -> object:
+    """A list of words is a fact too."""
+    is_words = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return tuple(value) if is_words and isinstance(value, list) else value
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -23,7 +23,7 @@ from outlive.client.running import Run
 from outlive.client.sync_machines import Machine, Machines
 from outlive.client.sync_terminals import Terminals
 from outlive.client.transport import DEADLINE_S, PATIENCE_S
-from outlive.client.wire import ConversationFacts, Event, Sent, Transcript
+from outlive.client.wire import ConversationFacts, Event, FollowUp, Sent, Transcript, When
 
 
 class Conversation(ConversationShown):
@@ -47,15 +47,17 @@ class Conversation(ConversationShown):
         *,
         attachments: Sequence[Mapping[str, Any]] = (),
         model: str | None = None,
+        when: When = "next",
         idempotency_key: str | None = None,
     ) -> Sent:
         """Send a message. It is in the log, once, when this returns.
 
         An attachment is `{"name", "media_type", "data": bytes}`, or has the name of a stored `blob` instead of data.
+        A turn that runs reads it at its next step; with `when="now"` the step that is under way is stopped for it.
         With an `idempotency_key` of your own it is once for 24 hours, whoever sends it again.
         """
         return self._loop.run(
-            self._twin.send, text, attachments=attachments, model=model, idempotency_key=idempotency_key
+            self._twin.send, text, attachments=attachments, model=model, when=when, idempotency_key=idempotency_key
         )
 
     def run(
@@ -115,6 +117,18 @@ class Conversation(ConversationShown):
     def unpin(self, message: str) -> list[dict[str, Any]]:
         """Let it be summarised like any other."""
         return self._loop.run(self._twin.unpin, message)
+
+    def queue(self) -> list[FollowUp]:
+        """The messages that wait for an answer, in the order in which the model will be told."""
+        return self._loop.run(self._twin.queue)
+
+    def order_queue(self, order: Sequence[str]) -> list[FollowUp]:
+        """Put all messages that wait, by their ids, in this order; a conflict if they are others by now."""
+        return self._loop.run(self._twin.order_queue, order)
+
+    def withdraw(self, message: str) -> list[FollowUp]:
+        """Take a message back that nobody answers yet; a conflict if it was taken already. What waits then."""
+        return self._loop.run(self._twin.withdraw, message)
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""

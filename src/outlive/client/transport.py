@@ -101,7 +101,8 @@ class Transport:
         started = time.monotonic()
         all_s = self._deadline_s if deadline_s is None else deadline_s
         each_s = all_s / 3 if attempt_s is None else attempt_s
-        headers = {"Idempotency-Key": key or new_operation_id()} if method == "POST" and has_key else {}
+        is_keyed = key is not None or (method == "POST" and has_key)
+        headers = {"Idempotency-Key": key or new_operation_id()} if is_keyed else {}
         content = json.dumps(body).encode() if isinstance(body, Mapping) else body
         if content is not None:
             headers["Content-Type"] = "application/json" if isinstance(body, Mapping) else "application/octet-stream"

@@ -42,6 +42,7 @@ _NOTES = frozenset(
         "turn.paused",
         "turn.resumed",
         "turn.recovered",
+        "queue.ordered",
     }
 )
 _BLANK: dict[StepKind, Json] = {
@@ -211,6 +212,9 @@ class View:
             case "conversation.created" if event.data.get("parent") is not None:
                 self._abandon()  # what was open in the parent goes on there, not here
                 return self._note(event)
+            case "message.withdrawn":
+                self._withdraw(event.data.get("message"))
+                return self._note(event)
             case type if type in _NOTES:
                 return self._note(event)
             case _:
@@ -226,6 +230,7 @@ class View:
             "message": event.data.get("message"),
             "text": event.data.get("text", ""),
             "attachments": event.data.get("attachments", []),
+            "withdrawn": False,
             "pinned": False,
         }
         self._items.append(item)
@@ -235,6 +240,12 @@ class View:
         for item in self._items:
             if not isinstance(item, ShownStep) and item["kind"] == "message" and item["message"] == message:
                 item["pinned"] = is_pinned
+
+    def _withdraw(self, message: object) -> None:
+        for item in reversed(self._items):
+            if isinstance(item, dict) and item["kind"] == "message" and item["message"] == message:
+                item["withdrawn"] = True
+                return
 
     def _note(self, event: Event) -> Json:
         item = {

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from outlive.base import BrokenError
+
+When = Literal["next", "now"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,23 @@ class Sent:
     message_id: str
     turn_id: str
     seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A message that waits for an answer. `text` is its beginning; `when` is what it asked for."""
+
+    id: str
+    seq: int
+    text: str
+    is_whole: bool
+    attachments: int
+    actor: str
+    at: str
+    when: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +152,13 @@ def facts_of(raw: Mapping[str, Any]) -> ConversationFacts:
             archived_at=raw.get("archived_at"),
             subagent_of=raw.get("subagent_of"),
         )
+    except KeyError:
+        raise garbled() from None
+
+
+def follow_up_of(raw: Mapping[str, Any]) -> FollowUp:
+    try:
+        return FollowUp(**{name: raw[name] for name in FollowUp.__slots__})
     except KeyError:
         raise garbled() from None
 

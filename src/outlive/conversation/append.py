@@ -57,6 +57,8 @@ from outlive.conversation.log import BATCH_LIMIT, Append, Appended, Conversation
 # Only the open turn does that.
 _NEW_WORK = frozenset({"step.started", "approval.requested", "replay.parted", "subagent.started"})
 
+_SENT = frozenset({"message.sent", "message.hurried"})  # they join the open turn, whichever it is
+
 _COUNT_MAX = 2**31 - 1  # of attempts and batches: what every database can hold
 
 AttemptStatus = Literal["open", "sealed", "superseded", "abandoned"]
@@ -160,7 +162,7 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
 
 def _place(new: NewEvent, append: Append, summary: Summary) -> Event:
     writer = append.writer
-    turn = summary.turn if new.type == "message.sent" else append.turn
+    turn = summary.turn if new.type in _SENT else append.turn
     return Event(
         seq=summary.head,
         id=new.id,

@@ -32,6 +32,7 @@ from outlive.conversation.events import (
     ConversationCreated,
     Delta,
     Event,
+    MessageHurried,
     MessageSent,
     NewEvent,
     Parent,
@@ -135,20 +136,24 @@ class Conversations:
         text: str,
         attachments: Sequence[Attachment] = (),
         model: str | None = None,
+        is_hurried: bool = False,
     ) -> Sent:
-        """Record a message. It joins the turn that is open, or opens one. The same operation again: the same answer."""
+        """Record a message. It joins the turn that is open, or opens one. The same operation again: the same answer.
+        `is_hurried`: it asks to be taken at once."""
         message = MessageId(derive("msg", operation))
         data = MessageSent(message=message, text=text, attachments=[*attachments], model=model)
+        more = [MessageHurried(message=message)] if is_hurried else []
+        at = to_text(self.clock.now())
         appended = await self.append(
             Append(
                 conversation,
-                (NewEvent(data, to_text(self.clock.now())),),
+                tuple(NewEvent(each, at) for each in (data, *more)),
                 key=f"send/{message}",
                 actor=actor,
                 turn=TurnId(derive("turn", operation)),
             )
         )
-        [event] = appended.events
+        event = appended.events[0]
         assert event.turn is not None
         return Sent(message, event.turn, event.seq)
 
@@ -174,6 +179,10 @@ class Conversations:
         if any(event.blob for event in events):
             events = await self._inflate(events)
         return [upcast(event) for event in events]
+
+    async def head(self, conversation: ConversationId) -> int:
+        """The seq of the newest event."""
+        return await self._log.head(conversation)
 
     async def whole(self, event: Event) -> Event:
         """One event with its payload, in its present version."""

@@ -76,6 +76,28 @@ class MessageUnpinned(EventData):
     message: str
 
 
+class MessageHurried(EventData):
+    """The message before it asks to be taken at once: the step that is under way is stopped, and calls that have not
+    begun are left undone."""
+
+    type = "message.hurried"
+    message: str
+
+
+class MessageWithdrawn(EventData):
+    """Nobody answers it, and the model is never told of it: no answer had been asked for since it was sent."""
+
+    type = "message.withdrawn"
+    message: str
+
+
+class QueueOrdered(EventData):
+    """The messages that wait for an answer are told in this order."""
+
+    type = "queue.ordered"
+    order: list[str]
+
+
 class TurnStarted(EventData):
     type = "turn.started"
     agent: str
@@ -388,6 +410,9 @@ DURABLE: dict[str, type[EventData]] = {
         MessageSent,
         MessagePinned,
         MessageUnpinned,
+        MessageHurried,
+        MessageWithdrawn,
+        QueueOrdered,
         TurnStarted,
         StepStarted,
         ModelResponded,

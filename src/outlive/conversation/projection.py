@@ -48,6 +48,7 @@ _NOTES = frozenset(
         "turn.paused",
         "turn.resumed",
         "turn.recovered",
+        "queue.ordered",
     }
 )
 
@@ -205,10 +206,13 @@ class Transcript:
                 if (data := event.data)["parent"] is not None:
                     self._abandon()  # what was open in the parent goes on there, not here
                     self._note(event, data)
+            case "message.withdrawn":
+                self._withdraw((data := event.data)["message"])
+                self._note(event, data)
             case type if type in _NOTES:
                 self._note(event, event.data)
             case _:
-                pass  # turn.started, turn.parked: what stands around them says as much
+                pass  # turn.started, turn.parked, message.hurried: what stands around them says as much
 
     def _add_message(self, event: Event) -> None:
         data = event.data
@@ -221,6 +225,7 @@ class Transcript:
                 "message": data["message"],
                 "text": data["text"],
                 "attachments": data["attachments"],
+                "withdrawn": False,
                 "pinned": False,
             }
         )
@@ -229,6 +234,13 @@ class Transcript:
         for item in self._items:
             if not isinstance(item, Step) and item["kind"] == "message" and item["message"] == message:
                 item["pinned"] = is_pinned
+
+    def _withdraw(self, message: str) -> None:
+        """It was said, and taken back: the model is not told."""
+        for item in reversed(self._items):
+            if isinstance(item, dict) and item["kind"] == "message" and item["message"] == message:
+                item["withdrawn"] = True
+                return
 
     def _note(self, event: Event, data: Json) -> None:
         self._items.append(

@@ -9,7 +9,8 @@
         and said no, or has not answered in time                   | finish: out_of_budget
         and has not answered yet                                   | wait, until that expires
     paused; and what follows is a step that has not begun, or wait | wait, until it is resumed
-    the newest answer has calls without a result;                  |
+    a message hurries, and calls that were begun have no result    | tools: those, to be stopped
+    the newest answer has calls without a result, and none hurries;|
         an approval of one has expired, and no message waits       | finish: waiting_expired
         some of those that are next wait for nothing any more      | tools: those
         else                                                       | wait, until the first of them is over anyway
@@ -89,12 +90,14 @@ def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Li
     if turn.gate is not None and turn.gate.decision != "approve":
         return _at_gate(turn.gate, now, is_parked=turn.is_parked)
     missing = [call for call in answer.calls if call.outcome is None] if answer else []
+    if state.is_hurried:
+        missing = [call for call in missing if call.is_begun]
     if missing:
         return _next_calls(missing, state, turn, runs, limits.at_once, now)
     if turn.compaction is not None:
         asked = turn.compaction.seq
         return CompactStep(step=compaction_id(turn.id, asked), requested=asked)
-    if answer is None or answer.calls or state.waiting:
+    if answer is None or state.needs_answer:
         if turn.next_n > limits.steps:
             return Finish(outcome="failed", reason=f"The turn took {limits.steps} steps, which is its limit.")
         return ModelStep(step=step_id(turn.id, turn.next_n), n=turn.next_n)
@@ -142,6 +145,8 @@ def _next_calls(
         return Finish(outcome="waiting_expired", reason=_EXPIRED)
     group = list(takewhile(lambda call: runs.get(call.name) == "parallel", missing)) or missing[:1]
     free = [call for call in group if call.is_free(now, is_spoken_to=is_spoken_to)]
+    if state.is_hurried:
+        free = missing  # each is stopped, whatever it waits for
     if free:
         return tuple(ToolStep(step=call.step, call=call.id, name=call.name) for call in free[:at_once])
     waits = [call.hold.until for call in group if call.hold is not None and call.child is None]

@@ -14,7 +14,10 @@ Rule 5: a call is held by what was asked or said about its step (`approval.reque
         holds all of the turn.
 Rule 6: a call that began a subagent (`subagent.started`) waits for it, unless it is detached, until the log says that
         it ended (`subagent.finished`); that may stand before, and concerns detached ones of turns long over too.
-Rule 7: a compaction is asked for once at a time. One that a person asked for waits for a turn, if need be for the
+Rule 7: a message can be withdrawn, and those that wait put in another order, until an answer is asked for: the start of
+        a model step takes what stands before it. One that hurries leaves calls that have not begun undone; whoever
+        runs the others stops them.
+Rule 8: a compaction is asked for once at a time. One that a person asked for waits for a turn, if need be for the
         next; what the loop asked for ends with its turn. Its step has a place beside the others, and moves none.
 """
 
@@ -68,6 +71,7 @@ class _Turn:
     is_paused: bool = False
     is_parked: bool = False
     too_long: set[str] = field(default_factory=set)
+    asked: int = 0
 
     def state(self) -> OpenTurn:
         return OpenTurn(
@@ -82,6 +86,7 @@ class _Turn:
             is_paused=self.is_paused,
             is_parked=self.is_parked,
             too_long=frozenset(self.too_long),
+            asked=self.asked,
         )
 
 
@@ -117,6 +122,8 @@ class TurnFold:
                 self._create(upcast(event))
             case "message.sent":
                 self._hear(upcast(event))
+            case "message.hurried" | "message.withdrawn" | "queue.ordered":
+                self._line_up(upcast(event))
             case "turn.started":
                 self._begin(upcast(event))
             case "machine.attached":
@@ -155,6 +162,21 @@ class TurnFold:
             self._turn = _Turn(event.turn)  # nobody was told the id that a message after an interrupt would have got
         else:
             turn.is_parked = False
+
+    def _line_up(self, event: Event) -> None:
+        """Something is said of the messages that wait. Of one that waits no more, nothing follows."""
+        data = event.data
+        match event.type:
+            case "message.hurried":
+                self._waiting = [
+                    replace(each, is_hurried=True) if each.message == data["message"] else each
+                    for each in self._waiting
+                ]
+            case "message.withdrawn":
+                self._waiting = [each for each in self._waiting if each.message != data["message"]]
+            case _:
+                place = {message: n for n, message in enumerate(data["order"])}
+                self._waiting.sort(key=lambda each: place.get(each.message, -1))  # what was taken stays in front
 
     def _begin(self, event: Event) -> None:
         data = event.data
@@ -197,6 +219,7 @@ class TurnFold:
                 assert event.step is not None
                 assert event.attempt is not None
                 turn.attempts[event.step], turn.starts[event.step] = event.attempt, event.seq
+                turn.asked = event.seq if event.data["kind"] == "model" else turn.asked
             case "model.responded":
                 self._answer(turn, event)
             case "tool.requested" | "tool.finished":

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from outlive.base import ApprovalId, EffectId, StepId, derive, to_text
 from outlive.conversation.events import ApprovalDecided, ApprovalRequested, Event, EventData, WaitStarted
-from outlive.loop.state import Call, Hold
+from outlive.loop.state import Call, Hold, TurnState
 
 QUESTION_LIMIT = 2_000  # characters of a question that we ask about a tool; its arguments are there in full
 EXPIRES_S = 7 * 24 * 3600.0
@@ -118,6 +118,19 @@ def expired(hold: Hold, now: str, *, is_spoken_to: bool) -> ApprovalDecided | No
         return None
     comment = BY_MESSAGE if hold.until > now else None
     return ApprovalDecided(approval=hold.approval, decision="expired", comment=comment)
+
+
+def undone_approvals(state: TurnState) -> list[ApprovalDecided]:
+    """What is written of questions about calls that are left undone, because a message was to be taken at once."""
+    answer = state.turn.answer if state.turn is not None else None
+    if answer is None or not state.is_hurried:
+        return []
+    holds = [call.hold for call in answer.calls if call.outcome is None and not call.is_begun]
+    return [
+        ApprovalDecided(approval=hold.approval, decision="expired", comment=BY_MESSAGE)
+        for hold in holds
+        if hold is not None and hold.approval is not None and hold.decision is None
+    ]
 
 
 def settled(hold: Hold | None, events: list[Event], now: datetime, wish: Wish | None) -> Settled:

@@ -4,9 +4,11 @@ A unit is what can only be left out together: something a person said, something
 the results of all its calls. Units stand in the order in which the model met them:
 - an answer stands where the attempt that was sealed began: what came into the log later, it had not seen, and the model
   meets that after the answer and its results;
+- messages that waited for an answer stand in the order that somebody gave them, in the places that they had; one that
+  was withdrawn was not said;
 - an answer that was never sealed was not said;
 - every call has exactly one result, right behind its answer. One that the log has no result for (an interrupted turn, a
-  fork in the middle of a step) is told as what is known of it;
+  fork in the middle of a step, a message that hurried) is told as what is known of it;
 - what was summarised is told by the newest summary alone. Before it stands, word for word, what is pinned of that, and
   what a person said last.
 """
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 from outlive.base import StepId
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
+from outlive.loop.follow_ups import moved
 from outlive.loop.models.messages import AssistantMessage, Image, Note, ToolCall, ToolResultMessage, UserMessage
 
 _ROLLED_BACK_SHOWN = 10  # effects that are named in a note
@@ -122,6 +125,10 @@ class _Results:
         self._requested: dict[tuple[int, str], bool] = {}
         self._finished: dict[tuple[int, str], dict[str, Any]] = {}
         self._answer: dict[str, int] = {}  # call -> the newest answer that has it
+        self._cuts: list[tuple[int, str]] = []  # where calls that had not begun were left, and why
+
+    def cut(self, seq: int, why: str) -> None:
+        self._cuts.append((seq, why))
 
     def answered(self, answer: int, calls: Iterable[ToolCall]) -> None:
         self._answer |= {call.id: answer for call in calls}
@@ -136,10 +143,14 @@ class _Results:
         data = self._finished.get((answer, call.id))
         if data is not None:
             return ToolResultMessage(call.id, call.name, _told(data), is_error=data["outcome"] != "finished")
-        text = _UNKNOWN if (answer, call.id) in self._requested else "This call was not run: the turn ended before it."
-        return ToolResultMessage(call.id, call.name, text, is_error=True)
+        if (answer, call.id) in self._requested:
+            return ToolResultMessage(call.id, call.name, _UNKNOWN, is_error=True)
+        why = next((why for seq, why in self._cuts if seq > answer), _ENDED)
+        return ToolResultMessage(call.id, call.name, f"This call was not run: {why}", is_error=True)
 
 
+_ENDED = "the turn ended before it."
+_HURRIED = "a message that was to be read at once came before it."
 _UNKNOWN = "What came of this call is unknown: it was stopped or lost, and may have been done, wholly or in part. Look."
 
 
@@ -185,6 +196,13 @@ class _Teller:
                 self.pins.discard(upcast(event).data["message"])
             case "compaction.finished":
                 self._compact(event)
+            case "message.withdrawn":
+                gone = upcast(event).data["message"]
+                self.placed = [each for each in self.placed if each.message != gone]
+            case "queue.ordered":
+                self._order(upcast(event).data["order"])
+            case "message.hurried":
+                self.results.cut(event.seq, _HURRIED)
             case "model.responded":
                 self._answer(event)
             case "tool.requested":
@@ -194,6 +212,8 @@ class _Teller:
             case "tool.finished":
                 self.results.finished(upcast(event).data)
             case type if type in _NOTES:
+                if type == "turn.finished":
+                    self.results.cut(event.seq, _ENDED)
                 text = self._note(upcast(event))
                 if text:
                     self.placed.append(_Placed(event.seq, None, Note(text)))
@@ -207,6 +227,10 @@ class _Teller:
             before = self.summary.parts if self.summary is not None else 0
             self.summary = Summary(event.seq, data["through"], before + data["parts"], data["summary"])
             self.reported = 0
+
+    def _order(self, order: list[str]) -> None:
+        places = moved({each.message: each.place for each in self.placed if each.message is not None}, order)
+        self.placed = [each._replace(place=places.get(each.message or "", each.place)) for each in self.placed]
 
     def _answer(self, event: Event) -> None:
         data = upcast(event).data

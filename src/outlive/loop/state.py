@@ -21,6 +21,7 @@ class Waiting:
     seq: int
     message: str
     model: str | None  # that it asks for
+    is_hurried: bool = False  # it asks to be taken at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,11 @@ class Call:
     outcome: str | None = None
     hold: Hold | None = None
     child: Child | None = None  # the subagent that it waits for, or waited for
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether something of it may have happened, or its end is a matter of a moment (what a message ends)."""
+        return self.is_requested or (self.hold is not None and self.hold.yields)
 
     def is_free(self, now: str, *, is_spoken_to: bool) -> bool:
         """Whether it waits for nothing, or for nothing any more."""
@@ -111,6 +117,7 @@ class OpenTurn:
     is_parked: bool = False  # the log says that it waits, and nothing came since
     compaction: Compaction | None = None  # that comes before anything new
     too_long: frozenset[str] = frozenset()  # steps at which the provider's word that it is too long was heeded
+    asked: int = 0  # the seq at which an answer was last asked for: what came before is on its way to the model
 
     def may_take(self, step: StepId) -> bool:
         """Whether the step may be begun, or tried again."""
@@ -131,3 +138,23 @@ class TurnState:
     waiting: tuple[Waiting, ...] = ()
     children: tuple[Child, ...] = ()  # subagents that have not ended, of whichever turn
     compaction: Compaction | None = None  # without a turn: the next one begins with it
+
+    @property
+    def queue(self) -> tuple[Waiting, ...]:
+        """The messages that no answer was asked for yet, in the order in which the model will be told."""
+        return tuple(each for each in self.waiting if self.turn is None or each.seq > self.turn.asked)
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether there is something that the model has not been asked about."""
+        answer = self.turn.answer if self.turn is not None else None
+        return answer is None or bool(answer.calls) or bool(self.waiting)
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether a message asked to be taken at once, and no answer has seen it: no tool runs until one has."""
+        return any(each.is_hurried for each in self.waiting)
+
+    def is_outrun(self, start: int) -> bool:
+        """Whether such a message came after the attempt of a model step that started there."""
+        return any(each.is_hurried and each.seq > start for each in self.waiting)

@@ -1,4 +1,5 @@
-"""Steering a turn from outside: what people ask of it while it runs goes into its log, and then the loop is told.
+"""Steering a turn from outside: what people ask of it while it runs goes into its log, and then the loop is told, if it
+has to know.
 
 Rule 1: it is decided by what the log says, at the head at which it is appended: whoever writes first is seen.
 Rule 2: what is so already changes nothing, and is no error: two people may pause the same turn. What an operation has
@@ -6,7 +7,7 @@ Rule 2: what is so already changes nothing, and is no error: two people may paus
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from outlive.base import (
     ConflictError,
@@ -24,14 +25,14 @@ from outlive.conversation.conversations import PAGE, Conversations
 from outlive.conversation.events import CompactionRequested, EventData, NewEvent, TurnPaused, TurnResumed
 from outlive.conversation.log import Append, Conversation
 from outlive.loop.client import LoopClient
-from outlive.loop.fold import TurnFold
+from outlive.loop.follow_ups import FollowUp, QueueFold
 from outlive.loop.state import OpenTurn, TurnState
 
 _TRIES = 50  # while others write to the same conversation
 
 _log = logging.getLogger(__name__)
 
-Decide = Callable[[TurnState], EventData | None]
+Decide = Callable[[QueueFold], EventData | None]
 """What is written, if anything. Refuses by raising."""
 
 
@@ -45,54 +46,82 @@ class Steering:
     ) -> Conversation:
         """From the next step on the turn waits, until somebody resumes it. A step that has begun is finished."""
 
-        def decide(state: TurnState) -> EventData | None:
-            return None if _open_turn(state).is_paused else TurnPaused(reason=reason)
+        def decide(fold: QueueFold) -> EventData | None:
+            return None if _open_turn(fold).is_paused else TurnPaused(reason=reason)
 
         await self._steer(operation, conversation, actor, decide)
+        await self._tell(conversation)
         return await self._conversations.get(conversation)
 
     async def resume(self, operation: OperationId, conversation: ConversationId, *, actor: str) -> Conversation:
         """The turn goes on where it was."""
 
-        def decide(state: TurnState) -> EventData | None:
-            return TurnResumed() if _open_turn(state).is_paused else None
+        def decide(fold: QueueFold) -> EventData | None:
+            return TurnResumed() if _open_turn(fold).is_paused else None
 
         await self._steer(operation, conversation, actor, decide)
+        await self._tell(conversation)
         return await self._conversations.get(conversation)
 
     async def compact(
         self, operation: OperationId, conversation: ConversationId, *, actor: str, keep: int | None = None
     ) -> TurnState:
         """Have what is old summarised: before the next step of the turn that is open, else before the first of the next
-        one. Asked for already: nothing changes. The state that it was asked for in, as far as it is known."""
+        one. Asked for already: nothing changes. The conversation as it is once that is said."""
 
-        def decide(state: TurnState) -> EventData | None:
-            return None if state.compaction is not None else CompactionRequested(reason="asked", keep=keep)
+        def decide(fold: QueueFold) -> EventData | None:
+            return None if fold.state().compaction is not None else CompactionRequested(reason="asked", keep=keep)
 
-        return await self._steer(operation, conversation, actor, decide)
-
-    async def _steer(
-        self, operation: OperationId, conversation: ConversationId, actor: str, decide: Decide
-    ) -> TurnState:
-        await self._conversations.get(conversation)  # says so if there is none
-        fold, own = TurnFold(conversation), EventId(derive("evt", operation))
-        is_said, state = False, fold.state()
-        for _ in range(_TRIES):
-            is_said = await self._catch_up(fold, own) or is_said
-            state = fold.state()
-            if is_said:
-                break
-            news = decide(state)
-            if news is None or await self._is_said(own, state, actor, news):
-                break
-        else:
-            raise UnavailableError("turn.busy", "The conversation is written to all the time; try again.")
-        reach(CrashPoint.TURN_AFTER_STEERING)
+        state = (await self._steer(operation, conversation, actor, decide)).state()
         if state.turn is not None:
             await self._tell(conversation)
         return state
 
-    async def _catch_up(self, fold: TurnFold, own: EventId) -> bool:
+    # ── messages that wait; whoever takes them finds in the log what became of them, and need not be told ──
+
+    async def queue(self, conversation: ConversationId) -> list[FollowUp]:
+        """The messages that wait, in the order in which the model will be told."""
+        await self._conversations.get(conversation)  # says so if there is none
+        fold = QueueFold(conversation)
+        await self._catch_up(fold)
+        return fold.queue()
+
+    async def withdraw(
+        self, operation: OperationId, conversation: ConversationId, message: str, *, actor: str
+    ) -> list[FollowUp]:
+        """Take a message back that waits. What waits then."""
+        fold = await self._steer(operation, conversation, actor, lambda fold: fold.withdraw(message))
+        return fold.queue()
+
+    async def order(
+        self, operation: OperationId, conversation: ConversationId, order: Sequence[str], *, actor: str
+    ) -> list[FollowUp]:
+        """Put the messages that wait in another order. What waits then."""
+        fold = await self._steer(operation, conversation, actor, lambda fold: fold.order(order))
+        return fold.queue()
+
+    # ── inside ──
+
+    async def _steer(
+        self, operation: OperationId, conversation: ConversationId, actor: str, decide: Decide
+    ) -> QueueFold:
+        """The conversation as it is once that is said."""
+        await self._conversations.get(conversation)  # says so if there is none
+        fold, own = QueueFold(conversation), EventId(derive("evt", operation))
+        is_said = False
+        for _ in range(_TRIES):
+            is_said = await self._catch_up(fold, own) or is_said
+            if is_said:
+                break
+            news = decide(fold)
+            if news is None or await self._is_said(own, fold, actor, news):
+                break
+        else:
+            raise UnavailableError("turn.busy", "The conversation is written to all the time; try again.")
+        reach(CrashPoint.TURN_AFTER_STEERING)
+        return fold
+
+    async def _catch_up(self, fold: QueueFold, own: EventId | None = None) -> bool:
         """Whether the event of our own is among what was read."""
         conversation, is_said = fold.state().conversation, False
         while events := await self._conversations.read(conversation, fold.seq, PAGE):
@@ -101,18 +130,20 @@ class Steering:
                 is_said = is_said or event.id == own
         return is_said
 
-    async def _is_said(self, own: EventId, state: TurnState, actor: str, news: EventData) -> bool:
+    async def _is_said(self, own: EventId, fold: QueueFold, actor: str, news: EventData) -> bool:
         """False if somebody wrote first."""
+        state = fold.state()
         new = NewEvent(news, to_text(self._conversations.clock.now()), own)
-        key, turn = f"steer/{own}", state.turn.id if state.turn is not None else None
+        turn = state.turn.id if state.turn is not None else None
         try:
-            await self._conversations.append(
-                Append(state.conversation, (new,), key=key, actor=actor, turn=turn, expect=state.seq)
+            appended = await self._conversations.append(
+                Append(state.conversation, (new,), key=f"steer/{own}", actor=actor, turn=turn, expect=state.seq)
             )
         except ConflictError as error:
             if error.code != "append.moved":
                 raise
             return False
+        fold.take(appended.events[0])
         return True
 
     async def _tell(self, conversation: ConversationId) -> None:
@@ -125,7 +156,8 @@ class Steering:
             _log.warning("the loop was not told: %s", error.message, extra={"conversation": conversation})
 
 
-def _open_turn(state: TurnState) -> OpenTurn:
+def _open_turn(fold: QueueFold) -> OpenTurn:
+    state = fold.state()
     if state.turn is None:
         raise ConflictError("turn.none_open", f"No turn is open in {state.conversation!r}.")
     return state.turn

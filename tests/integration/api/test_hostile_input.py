@@ -217,7 +217,7 @@ async def test_a_wrong_id_is_the_id_of_nothing(api: Api) -> None:
             "conv_" + "٣" * 32,
         ),
     ):
-        for tail in ("", "/events", "/transcript", "/stream"):
+        for tail in ("", "/events", "/transcript", "/stream", "/queue"):
             assert_problem(await api.http.get(f"/v1/conversations/{wrong}{tail}"), 404)
         assert_problem(await api.http.post(f"/v1/conversations/{wrong}/messages", json={"text": "x"}), 404)
         assert_problem(await api.http.post(f"/v1/conversations/{wrong}/fork", json={}), 404)

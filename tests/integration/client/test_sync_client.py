@@ -71,6 +71,10 @@ def test_every_call_works_without_async(client: Client) -> None:
     assert client.conversations.get(made.id).metadata == {"a": [1]}
     assert made.id in [each.id for each in client.conversations.list(limit=None)]
     assert [each.id for each in client.conversations.search("sync words")] == [made.id]
+    follow_up = made.send("More", when="now")
+    assert [each.id for each in made.queue()] == [sent.message_id, follow_up.message_id]
+    made.order_queue([follow_up.message_id, sent.message_id])
+    assert [each.text for each in made.withdraw(sent.message_id)] == ["More"]
     fork = made.fork(at=1)
     assert fork.parent == {"conversation": made.id, "at": 1}
     fork.archive()

@@ -35,7 +35,7 @@ PUBLIC_TYPES = """
     turn.recovered turn.finished conversation.archived machine.forked replay.started replay.parted
     wait.started turn.parked
     turn.paused turn.resumed
-    budget.raised
+    budget.raised message.hurried message.withdrawn queue.ordered
     message.pinned message.unpinned compaction.requested compaction.finished
 """.split()
 
@@ -113,8 +113,8 @@ def test_every_type_is_an_item_or_left_out_on_purpose() -> None:
             transcript.fold(stored(GOLDEN / f"v{DURABLE[type].v}" / f"{type}.json"))
             shown |= {type for _ in transcript.to_json()["items"]}
     assert set(DURABLE) - shown == {
-        *("turn.started", "turn.parked", "model.responded", "tool.requested", "tool.finished", "compaction.finished"),
-        *("message.pinned", "message.unpinned"),  # they are said of the message
+        *("turn.started", "turn.parked", "message.hurried", "model.responded", "tool.requested", "tool.finished"),
+        *("compaction.finished", "message.pinned", "message.unpinned"),  # pins are said of the message
     }
 
 

@@ -38,6 +38,7 @@ def test_a_message_is_an_item_of_its_own() -> None:
             "message": "msg_1",
             "text": "Hi",
             "attachments": [],
+            "withdrawn": False,
             "pinned": False,
         }
     ]

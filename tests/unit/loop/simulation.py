@@ -5,13 +5,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from outlive.base import ConflictError, FencedError, StepId, TurnId, derive, to_text
+from outlive.base import (
+    ConflictError,
+    FencedError,
+    StepId,
+    TurnId,
+    derive,
+    new_message_id,
+    new_turn_id,
+    to_text,
+)
 from outlive.conversation.approvals import digest_of
 from outlive.conversation.events import (
     SEALS,
     ApprovalDecided,
     ApprovalRequested,
     Event,
+    MessageHurried,
+    MessageSent,
     ToolRequested,
     TurnFinished,
     TurnInterrupted,
@@ -20,7 +31,8 @@ from outlive.conversation.events import (
 from outlive.conversation.log import Writer
 from outlive.loop.decide import Limits, Runs, decide
 from outlive.loop.fold import TurnFold, fold_turn
-from outlive.loop.holds import AskAbout, WaitFor, asked, expired
+from outlive.loop.follow_ups import QueueFold
+from outlive.loop.holds import AskAbout, WaitFor, asked, expired, undone_approvals
 from outlive.loop.plan import Plan, ToolStep
 from unit.loop.logs import STARTED, Log, answer, call, finished
 
@@ -89,7 +101,7 @@ class Simulation:
 
     def _disturb(self) -> None:
         """People: a message, or a stop, whatever the loop is at."""
-        what = self.choose(12)
+        what = self.choose(15)
         if what in (1, 2) and self._messages < MESSAGES_MAX:
             self._messages += 1
             self.log.message(f"message {self._messages}")
@@ -103,6 +115,30 @@ class Simulation:
             self._decide(self._pending[-1], ("approve", "deny")[self.choose(2)])
         elif what == 6:
             self._now += HOUR  # whatever waits for the time is over, and what is asked has expired
+        elif what == 7 and self._messages < MESSAGES_MAX:
+            self._messages += 1
+            self._hurry(f"message {self._messages}")
+        elif what in (8, 9):
+            self._line_up(is_order=what == 8)
+
+    def _hurry(self, text: str) -> None:
+        message = new_message_id()
+        sent = MessageSent(message=message, text=text)
+        self.log.append(sent, MessageHurried(message=message), turn=new_turn_id())
+
+    def _line_up(self, *, is_order: bool) -> None:
+        """Somebody puts what waits in another order, or withdraws some of it."""
+        queue = QueueFold(self.log.conversation)
+        for event in self.log.events:
+            queue.take(event)
+        waiting = [each.id for each in queue.queue()]
+        with suppress(ConflictError):
+            if waiting:
+                news = queue.order(waiting[::-1]) if is_order else queue.withdraw(waiting[self.choose(len(waiting))])
+                turn = queue.state().turn
+                assert turn is not None
+                if news is not None:
+                    self.log.append(news, turn=turn.id, expect=queue.seq)
 
     def _decide(self, approval: str, decision: str) -> None:
         """As the key of its batch has it: only once."""
@@ -145,7 +181,19 @@ class Simulation:
         return Writer(step, attempt, 1)
 
     def _call_model(self, turn: TurnId, step: StepId) -> None:
+        for undone in undone_approvals(fold_turn(self.log.conversation, self.log.events)):
+            self._decide(undone.approval, "expired")
         writer = self._start(turn, step, "model", "demo:")
+        state = fold_turn(self.log.conversation, self.log.events)
+        plan = decide(state, RUNS, LIMITS, to_text(self._now))
+        if plan.model is None or plan.model.step != step:
+            return  # what it was to answer was withdrawn
+        start = next(event.seq for event in reversed(self.log.events) if event.type == "step.started")
+        self._maybe_crash()
+        if fold_turn(self.log.conversation, self.log.events).is_outrun(start):
+            if self.choose(2):  # something had been said
+                self.log.append(answer("sai", stop_reason="interrupted"), turn=turn, writer=writer)
+            return
         calls = []
         for _ in range(self.choose(4)):
             self._calls += 1
@@ -179,7 +227,14 @@ class Simulation:
             return True
         return not call.hold.is_over(to_text(self._now), is_spoken_to=bool(state.waiting))
 
+    def _is_left_undone(self, tool: ToolStep) -> bool:
+        state = fold_turn(self.log.conversation, self.log.events)
+        calls = state.turn.answer.calls if state.turn and state.turn.answer else ()
+        return state.is_hurried and not any(call.is_begun for call in calls if call.step == tool.step)
+
     def _run_tool(self, turn: TurnId, tool: ToolStep) -> None:
+        if self._is_left_undone(tool):
+            raise ConflictError("step.undone", "a message came first")
         if tool.name in HELD and self._hold(turn, tool):
             return self._maybe_crash()
         writer = self._start(turn, tool.step, "tool", tool.name)
@@ -189,7 +244,8 @@ class Simulation:
             ToolRequested(call=request.id, name=request.name, arguments={}, effect=effect), turn=turn, writer=writer
         )
         self._maybe_crash()
-        outcome = ("finished", "failed", "lost")[self.choose(3)]
+        is_hurried = fold_turn(self.log.conversation, self.log.events).is_hurried
+        outcome = "failed" if is_hurried else ("finished", "failed", "lost")[self.choose(3)]
         done = finished(tool.call, outcome=outcome, effect=effect)
         self.log.append(done, turn=turn, writer=writer._replace(batch=2))
         self._maybe_crash()

@@ -12,7 +12,7 @@ from outlive.base import derive
 from outlive.conversation.events import ConversationCreated, Event, Parent
 from outlive.loop.context import Bounds, build_context
 from outlive.loop.decide import decide
-from outlive.loop.models.messages import AssistantMessage, ToolResultMessage
+from outlive.loop.models.messages import AssistantMessage, ToolResultMessage, UserMessage
 from unit.loop.logs import Log
 from unit.loop.simulation import RUNS, Simulation, of_type
 
@@ -46,6 +46,8 @@ def check_every_turn_ended_once(events: list[Event]) -> None:
 
 def check_no_message_fell_between(events: list[Event]) -> None:
     """A turn that ended as done, or because its model refused, has answered whatever came before its end."""
+    gone = {event.data["message"] for event in of_type(events, "message.withdrawn")}
+    sent = [each for each in of_type(events, "message.sent") if each.data["message"] not in gone]
     starts = starts_of(events)
     answered = max((starts[event.seq] for event in of_type(events, "model.responded")), default=0)
     settled = 0
@@ -56,13 +58,13 @@ def check_no_message_fell_between(events: list[Event]) -> None:
             case "turn.finished" if event.data["outcome"] in ("done", "failed", "waiting_expired"):
                 by_then = of_type(events[: event.seq], "model.responded")
                 newest = max((starts[answer.seq] for answer in by_then), default=0)
-                waiting = [each for each in of_type(events[: event.seq], "message.sent") if each.seq > settled]
+                waiting = [each for each in sent if settled < each.seq <= event.seq]
                 if "limit" not in (event.data["reason"] or ""):
                     assert all(each.seq < newest for each in waiting)
                 settled = event.seq
             case _:
                 pass
-    assert all(each.seq < max(answered, settled) for each in of_type(events, "message.sent"))
+    assert all(each.seq < max(answered, settled) for each in sent)
 
 
 def check_nothing_was_done_twice(events: list[Event]) -> None:
@@ -86,7 +88,20 @@ def check_nothing_was_done_twice(events: list[Event]) -> None:
                 if starts[before.seq] < each.seq < starts[after.seq]
             ]
             assert new, "the same question was asked again"
-            assert {each["id"] for each in before.data["tool_calls"]} <= set(results)
+            if not any(
+                starts[before.seq] < each.seq < starts[after.seq] for each in of_type(events, "message.hurried")
+            ):
+                assert {each["id"] for each in before.data["tool_calls"]} <= set(results)
+
+
+def check_what_was_withdrawn_was_never_told(events: list[Event]) -> None:
+    """Not to any attempt of any answer, whichever came first. What each message says is said once."""
+    gone = {event.data["message"] for event in of_type(events, "message.withdrawn")}
+    texts = {event.data["text"] for event in of_type(events, "message.sent") if event.data["message"] in gone}
+    for event in of_type(events, "step.started"):
+        if texts and event.data["kind"] == "model":
+            messages = build_context(events, before=event.seq, bounds=Bounds(tokens=100_000)).messages
+            assert not texts & {each.text for each in messages if isinstance(each, UserMessage)}
 
 
 def check_what_was_held_ran_only_when_that_was_over(events: list[Event]) -> None:
@@ -133,6 +148,7 @@ def test_every_turn_ends_nothing_is_done_twice_and_no_message_stays_unanswered(t
     check_every_turn_ended_once(events)
     check_no_message_fell_between(events)
     check_nothing_was_done_twice(events)
+    check_what_was_withdrawn_was_never_told(events)
     check_what_was_held_ran_only_when_that_was_over(events)
     check_steps_have_dense_places(events)
     check_the_model_is_told_results_right_behind_calls(events)
@@ -168,8 +184,12 @@ def test_the_simulation_meets_what_it_is_for() -> None:
         turns = [event.turn for event in of_type(events, "message.sent")]
         met["joined"] += len(turns) - len(set(turns))
         met["failed"] += sum(event.data["outcome"] == "failed" for event in of_type(events, "turn.finished"))
+        met["withdrawn"] += len(of_type(events, "message.withdrawn"))
+        met["ordered"] += len(of_type(events, "queue.ordered"))
+        met["hurried"] += len(of_type(events, "message.hurried"))
+        met["cut off"] += sum(each.data["stop_reason"] == "interrupted" for each in of_type(events, "model.responded"))
         met["parked"] += len(of_type(events, "turn.parked"))
         met["expired"] += sum(event.data["outcome"] == "waiting_expired" for event in of_type(events, "turn.finished"))
         met["decided"] += sum(event.data["decision"] != "expired" for event in of_type(events, "approval.decided"))
     assert min(met.values()) >= 10, met
-    assert len(met) == 9
+    assert len(met) == 13

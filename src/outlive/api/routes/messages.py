@@ -46,6 +46,7 @@ async def send_message(request: Request, conversation: IdInPath, _: Annotated[No
             text=body.text,
             attachments=attachments,
             model=body.model,
+            is_hurried=body.when == "now",
         )
         state.metrics.messages.inc()
         await submit(state.parts.loop, to, sent.turn)

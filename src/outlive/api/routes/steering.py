@@ -19,7 +19,7 @@ from outlive.loop.steering import Steering
 router = APIRouter(prefix="/v1")
 
 
-def _steering(request: Request) -> Steering:
+def steering_of(request: Request) -> Steering:
     parts = parts_of(request)
     return Steering(parts.conversations, parts.loop)
 
@@ -38,7 +38,7 @@ async def pause_turn(request: Request, conversation: IdInPath, _: Annotated[NoQu
     by = principal_of(request)
 
     async def act(operation: OperationId) -> Answer:
-        found = await _steering(request).pause(operation, id, actor=by.id, reason=body.reason)
+        found = await steering_of(request).pause(operation, id, actor=by.id, reason=body.reason)
         return json_answer(200, conversation_json(found))
 
     return await run_once(request, act)
@@ -57,6 +57,6 @@ async def resume_turn(request: Request, conversation: IdInPath, _: Annotated[NoQ
     by = principal_of(request)
 
     async def act(operation: OperationId) -> Answer:
-        return json_answer(200, conversation_json(await _steering(request).resume(operation, id, actor=by.id)))
+        return json_answer(200, conversation_json(await steering_of(request).resume(operation, id, actor=by.id)))
 
     return await run_once(request, act)

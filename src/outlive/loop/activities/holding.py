@@ -11,7 +11,7 @@ from outlive.conversation.approvals import ask_key, decide_key
 from outlive.conversation.events import ApprovalRequested, EventData, ToolCall
 from outlive.loop.activities.scribe import MOVED, Scribe, actor_of
 from outlive.loop.binding import Persona
-from outlive.loop.holds import Settled, Wish, asked, expired, settled
+from outlive.loop.holds import Settled, Wish, asked, expired, settled, undone_approvals
 from outlive.loop.state import Call, LastAnswer, OpenTurn
 from outlive.loop.tools.waiting import wish_of
 from outlive.loop.views import View
@@ -60,6 +60,22 @@ async def settle(scribe: Scribe, view: View, turn: TurnId, step: StepId, persona
     raise ConflictError("append.moved", "The conversation is written to all the time; the step is tried again.")
 
 
+async def forget_undone(scribe: Scribe, view: View, turn: TurnId) -> None:
+    """Nobody is asked any more about calls that are left undone for a message. Whoever decides now comes first."""
+    for _ in range(_TRIES):
+        undone = undone_approvals(view.state)
+        if not undone or view.state.turn is None or view.state.turn.id != turn:
+            return
+        data = undone[0]
+        try:
+            await scribe.say(view, turn, decide_key(data.approval), _LOOP, data, expect=view.seq)
+        except ConflictError as error:
+            if error.code not in MOVED:
+                raise
+            await scribe.views.refresh(view)
+    raise ConflictError("append.moved", "The conversation is written to all the time; the step is tried again.")
+
+
 def _news(view: View, due: Call, persona: Persona, now: datetime) -> _News | None:
     """What has to be written first. Questions to people come at once for all calls of the answer; a time begins when
     its call is next."""
@@ -67,7 +83,7 @@ def _news(view: View, due: Call, persona: Persona, now: datetime) -> _News | Non
     assert state.turn is not None
     assert state.turn.answer is not None
     for call in state.turn.answer.calls:
-        if call.outcome is not None or call.hold is not None:
+        if call.outcome is not None or call.hold is not None or (state.is_hurried and not call.is_begun):
             continue
         wish = _wish(view, state.turn.answer, call, persona)
         if wish is None:

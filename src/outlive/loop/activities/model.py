@@ -21,6 +21,8 @@ from outlive.loop.activities.beating import Progress, run_beating
 from outlive.loop.activities.begin import begin_turn
 from outlive.loop.activities.budget import find_room
 from outlive.loop.activities.fullness import Fullness
+from outlive.loop.activities.holding import forget_undone
+from outlive.loop.activities.hurrying import unless_hurried
 from outlive.loop.activities.listening import listen, retry_later, usage_of
 from outlive.loop.activities.pictures import fetch_pictures
 from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
@@ -107,7 +109,7 @@ class ModelActivities:
         if (plan := await self._begin(view, task)) is not None:
             return plan
         turn = view.state.turn
-        if turn is None or not _is_due(turn, task):
+        if turn is None or not _is_due(turn, task) or not view.state.needs_answer:
             return self._scribe.views.decide(view)
         return await self._attempt(view, turn, task, progress, begun)
 
@@ -130,10 +132,18 @@ class ModelActivities:
             may_begin, max_tokens = await self._find_room(view, turn, task, persona)
             if not may_begin:
                 return self._scribe.views.decide(view)
+            await forget_undone(self._scribe, view, turn.id)
             writer = await self._scribe.start(view, turn, step, "model", turn.bound.model)
+            if not _is_next(self._scribe.views.decide(view), step):  # what it was to answer was withdrawn just now
+                return self._scribe.views.decide(view)
             at = _At(view, turn, step, writer, persona, turn.bound.model, max_tokens, [], [], progress)
             begun.append(at)
-            answer = await self._ask(at)
+            answer = await unless_hurried(
+                self._scribe, view, lambda state: state.is_outrun(writer.start), lambda: self._ask(at)
+            )
+            if answer is None:
+                await self._seal_partial(at)
+                return self._scribe.views.decide(view)
             begun.clear()
             reach(CrashPoint.MODEL_BEFORE_SEAL)
             await self._scribe.seal(view, writer, _sealed(answer, at.model))
@@ -268,6 +278,10 @@ def _is_open(turn: OpenTurn | None, task: ModelTask) -> bool:
     if turn is None or turn.id != task.turn or not turn.may_take(task.model.step):
         return False
     return turn.bound is not None and turn.next_n == task.model.n
+
+
+def _is_next(plan: Plan, step: StepId) -> bool:
+    return plan.model is not None and plan.model.step == step
 
 
 def _instructions(persona: Persona, others: Told) -> str:

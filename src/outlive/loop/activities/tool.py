@@ -21,6 +21,7 @@ from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
 from outlive.loop.activities.budget import find_room
 from outlive.loop.activities.holding import due_call, find_call, settle
+from outlive.loop.activities.hurrying import unless_hurried
 from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
 from outlive.loop.budgets import room_for_tool
@@ -28,12 +29,12 @@ from outlive.loop.failures import to_failure
 from outlive.loop.holds import Settled, effect_of
 from outlive.loop.plan import Plan
 from outlive.loop.replays import Replays
-from outlive.loop.state import Call, OpenTurn
+from outlive.loop.state import Call, OpenTurn, TurnState
 from outlive.loop.tasks import RUN_TOOL, ToolTask
 from outlive.loop.tools import LATER, Tool, ToolContext, ToolParts, ToolResult
 from outlive.loop.tools.registry import BUILT_IN, interrupt_tool, run_tool
 from outlive.loop.tools.shelf import Shelf
-from outlive.loop.tools.stopping import UNKNOWN
+from outlive.loop.tools.stopping import NOT_BEGUN, UNKNOWN
 from outlive.loop.tools.waiting import commented, refused
 from outlive.loop.views import View
 
@@ -78,7 +79,7 @@ class ToolActivities:
             )
             turn = view.state.turn
             due = due_call(turn, task.turn, task.tool.step)
-            if turn is None or due is None or (due.child is not None and due.child.outcome is None):
+            if turn is None or due is None or not _may_run(view.state, due):
                 return self._scribe.views.decide(view)
             return await self._attempt(view, turn, due, progress, begun)
 
@@ -133,7 +134,7 @@ class ToolActivities:
             at = _At(view, writer, attempt, call, context, said, other)
             begun.append(at)
             if result is None:
-                result = await self._run_if_approved(at, persona, was_begun=due.is_requested)
+                result = await self._run_or_stop(at, persona, due)
                 result = replayed.told(result) if replayed is not None else result
             begun.clear()
             if result is LATER:
@@ -154,6 +155,22 @@ class ToolActivities:
             return True
         room = partial(room_for_tool, budget, n=due.n)
         return (await find_room(self._scribe, view, turn, persona, room))[0]
+
+    async def _run_or_stop(self, at: _At, persona: Persona, due: Call) -> ToolResult:
+        """What came of it. If a message is to be taken at once, it is stopped, or not begun."""
+
+        def is_outrun(state: TurnState) -> bool:
+            return state.is_hurried and (due.hold is None or not due.hold.yields)  # that is ended by any message
+
+        if is_outrun(at.view.state):
+            return await self._interrupted(at) if due.is_requested else ToolResult("rejected", NOT_BEGUN)
+        result = await unless_hurried(
+            self._scribe,
+            at.view,
+            is_outrun,
+            lambda: self._run_if_approved(at, persona, was_begun=due.is_requested),
+        )
+        return result or await self._interrupted(at)
 
     async def _run_if_approved(self, at: _At, persona: Persona, *, was_begun: bool) -> ToolResult:
         """What came of it; of a tool that a person has to approve of, only if one did."""
@@ -202,12 +219,22 @@ class ToolActivities:
         raise to_failure(error, after_s=delay_s)
 
     async def _stop(self, at: _At) -> None:
-        """A person has stopped the turn: so does the command. What it had printed is told. What cannot be stopped in
-        time, or asked what became of it, is lost."""
+        """A person has stopped the turn: so does the command."""
+        await self._seal(at, await self._interrupted(at))
+
+    async def _interrupted(self, at: _At) -> ToolResult:
+        """What it had printed is told. What cannot be stopped in time, or asked what became of it, is lost."""
         result = ToolResult("lost", UNKNOWN)
         with anyio.move_on_after(_STOP_TOOL_S), suppress(OutliveError):
             result = await interrupt_tool(at.call, at.context, at.other)
-        await self._seal(at, replace(result, output=f"{at.said.text()}\n{result.output}".lstrip()))
+        return replace(result, output=f"{at.said.text()}\n{result.output}".lstrip())
+
+
+def _may_run(state: TurnState, due: Call) -> bool:
+    """Not while it waits for a subagent, nor if it is left undone for a message. What is stopped is run for that."""
+    if state.is_hurried:
+        return due.is_begun
+    return due.child is None or due.child.outcome is not None
 
 
 def machines_since(events: Sequence[Event], step: StepId) -> frozenset[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from outlive.base import ConflictError, StepId, TurnId
 from outlive.conversation.events import Event, MessageSent
+from outlive.loop.follow_ups import moved
 
 
 @dataclass(slots=True)
@@ -39,6 +40,10 @@ def turns_of(events: Iterable[Event]) -> list[Turn]:
         match event.type:
             case "message.sent":
                 turn.messages.append((event.seq, MessageSent.model_validate(event.data)))
+            case "message.withdrawn":
+                _withdraw(turns.values(), event.data["message"])
+            case "queue.ordered":
+                _order(turn, event.data["order"])
             case "turn.started":
                 turn.bound = event.data
             case "step.started":
@@ -50,6 +55,18 @@ def turns_of(events: Iterable[Event]) -> list[Turn]:
             case _:
                 pass
     return [*turns.values()]
+
+
+def _withdraw(turns: Iterable[Turn], message: str) -> None:
+    for turn in turns:
+        turn.messages = [each for each in turn.messages if each[1].message != message]
+
+
+def _order(turn: Turn, order: list[str]) -> None:
+    places = moved({message.message: seq for seq, message in turn.messages}, order)
+    turn.messages = sorted(
+        ((places.get(message.message, seq), message) for seq, message in turn.messages), key=lambda each: each[0]
+    )
 
 
 def choose(turns: Iterable[Turn], at: int | None) -> Turn:

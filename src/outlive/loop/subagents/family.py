@@ -49,7 +49,7 @@ from outlive.loop.tools.results import shown
 from outlive.loop.views import View, Views
 
 _BY = "loop"  # who stops a subagent
-_WHY = "The turn that began this subagent is over."
+_WHY = "Nobody waits for this subagent any more."
 _TOLD = 1_024  # ends that this process remembers to have told
 
 _log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Subagents:
             of = await self._views.catch_up(child.conversation)
             if (link := link_in(of.conversation, of.events)) is not None:
                 await self._tell(of, link, is_heard=turn is not None and turn.id == child.turn)
-        elif not child.detached and (turn is None or turn.id != child.turn):
+        elif not child.detached and not _is_awaited(turn, child):
             await self._interrupt(child.conversation)
 
     def _report(self, child: ConversationId, ended: Ended) -> str:
@@ -228,6 +228,14 @@ class Subagents:
             await self._loop.interrupt(child, turn_of(child), by=_BY, reason=_WHY, is_awaited=False)
         except OutliveError as error:
             _log.warning("a subagent was not stopped: %s", error.message, extra={"conversation": child})
+
+
+def _is_awaited(turn: OpenTurn | None, child: Child) -> bool:
+    """Whether a call of the open turn waits for it: not if that was stopped, for a message, say."""
+    if turn is None or turn.id != child.turn or turn.answer is None:
+        return False
+    calls = [call for call in turn.answer.calls if call.child is not None and call.outcome is None]
+    return any(call.child is not None and call.child.conversation == child.conversation for call in calls)
 
 
 def _actor(child: ConversationId) -> str:

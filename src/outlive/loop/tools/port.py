@@ -107,7 +107,7 @@ class Tool(Protocol):
     async def run(self, call: ToolCall, context: ToolContext) -> ToolResult: ...
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        """A person has stopped the turn: end what still runs under the effect id. Returns soon, and what came of it;
-        None: it was stopped, and nothing of it happens any more. Being cancelled is another thing: a worker that ends
-        leaves what runs, for the next one to find."""
+        """A person has stopped the turn, or this step: end what still runs under the effect id. Returns soon, and what
+        came of it; None: it was stopped, and nothing of it happens any more. Being cancelled is another thing: a worker
+        that ends leaves what runs, for the next one to find."""
         ...

@@ -57,7 +57,7 @@ async def run_tool(
 
 
 async def interrupt_tool(call: ToolCall, context: ToolContext, other: Tool | None = None) -> ToolResult:
-    """End what still runs of a call, because a person has stopped the turn. What came of it."""
+    """End what still runs of a call, because a person has stopped the turn, or wants to be heard. What came of it."""
     tool = BUILT_IN.get(call.name) or other
     told = await tool.interrupt(call, context) if tool is not None else None
     return told or ToolResult("failed", INTERRUPTED)

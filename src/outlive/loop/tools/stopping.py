@@ -1,4 +1,4 @@
-"""Stopping what a tool has the machine do, because a person has stopped the turn.
+"""Stopping what a tool has the machine do, because a person has stopped the turn, or wants to be heard at once.
 
 Rule 1: what had not begun never begins, though who is to begin it stands still now: its effect id is used up, in the
         conversation's machine, whatever that does, and in every one that it may get later.
@@ -16,8 +16,9 @@ from outlive.loop.tools.port import ToolContext, ToolResult
 from outlive.loop.tools.reach import ToolMachine
 from outlive.machine.status import Effect
 
-INTERRUPTED = "[interrupted: a person stopped the turn]"
-UNKNOWN = "[interrupted: a person stopped the turn; how far this came is unknown, so look before you repeat it]"
+INTERRUPTED = "[interrupted: a person stopped this]"
+UNKNOWN = "[interrupted: a person stopped this; how far it came is unknown, so look before you repeat it]"
+NOT_BEGUN = "[not begun: a message that was to be read at once came first]"
 MAY_HAVE_BEGUN = "An attempt before may have begun this; what came of it is unknown, so look before you repeat it."
 _LOOK_S = 0.05
 _LOOKS = 20  # that something may take to end after it was told to
@@ -69,5 +70,5 @@ async def _send(machine: ToolMachine, effect: EffectId, number: signal.Signals) 
 
 def _told(effect: Effect) -> ToolResult | None:
     if effect.state == "finished" and effect.exit_code == 0:
-        return ToolResult("finished", "It was done just before a person stopped the turn.", 0)
+        return ToolResult("finished", "It was done just before a person stopped it.", 0)
     return None if effect.state == "finished" else ToolResult("lost", UNKNOWN)
