@@ -119,7 +119,7 @@ class Steering:
         self, operation: OperationId, conversation: ConversationId, *, actor: str, keep: int | None = None
     ) -> TurnState:
         """Have what is old summarised: before the next step of the turn that is open, else before the first of the next
-        one. Asked for already: nothing changes. The state that it was asked for in, as far as it is known."""
+        one. Asked for already: nothing changes. The conversation as it is once that is said."""
 
         def decide(fold: QueueFold) -> EventData | None:
             is_asked = fold.state().compaction is not None
