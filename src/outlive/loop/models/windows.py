@@ -1,7 +1,8 @@
 """How much models can read: tokens of a request, its answer included. Pure.
 
-Rows are as their providers' documentation had them when they were made (2026-11-16). A model that is not here is told
-what the settings allow (`loop.context_tokens`); an agent may say what its model can read (`compaction.context_tokens`).
+Rows are what is known of these models, rounded down where it is not sure: providers change them. Too little costs an
+early compaction; too much is found out by the provider, and answered with one. A model that is not here is told what
+the settings allow (`loop.context_tokens`); an agent may say what its model can read (`compaction.context_tokens`).
 """
 
 import re
