@@ -210,7 +210,8 @@ class MachineKeeper:
         # One that could not be woken is to stay hibernated too, and says why.
         if desired == "running" and found.desired == "hibernated" and found.reason is None:
             raise hibernated_meanwhile(machine)
-        raise ConflictError("machine.not_reached", f"Machine {machine!r} is {found.state}: {found.reason}")
+        why = f": {found.reason}" if found.reason else " by somebody else's wish; ask again."
+        raise ConflictError("machine.not_reached", f"Machine {machine!r} is {found.state}{why}")
 
 
 def _is_so(machine: Machine, desired: Desired | None, checkpoints: int) -> bool:

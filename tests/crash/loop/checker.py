@@ -112,7 +112,8 @@ def _log_wrongs(account: Account, own: Sequence[Event]) -> Iterable[str]:
     for turn in {**asked, **dict.fromkeys(event.turn for event in own if event.turn is not None)}:
         ends = [event.data["outcome"] for event in own if event.type == "turn.finished" and event.turn == turn]
         if ends != ["done"]:
-            yield f"{asked.get(turn, 'unasked')}: the turn {turn} ended as {ends}"
+            said = [f"{event.seq} {event.type} {event.actor}" for event in own if event.turn == turn]
+            yield f"{asked.get(turn, 'unasked')}: the turn {turn} ended as {ends}: {said[-12:]}"
     for event in account.later:
         if not event.type.startswith(_AFTERWARDS):
             yield f"{event.type} came when all was over"

@@ -77,7 +77,10 @@ class AnthropicModels:
 
 def _no_key() -> UnauthorizedError:
     return UnauthorizedError(
-        "model.no_key", "Models of anthropic need a key: set ANTHROPIC_API_KEY.", provider=PROVIDER
+        "model.no_key",
+        "Models of anthropic need a key: set ANTHROPIC_API_KEY where workers start: before `outlive up`; if that "
+        "runs, `outlive down` first.",
+        provider=PROVIDER,
     )
 
 

@@ -39,7 +39,8 @@ class OpenAIModels:
         except openai.OpenAIError as error:
             raise UnauthorizedError(
                 "model.no_key",
-                "Models of openai need a key: set OPENAI_API_KEY (any word, for a server that asks for none).",
+                "Models of openai need a key: set OPENAI_API_KEY (any word, for a server that asks for none) where "
+                "workers start: before `outlive up`; if that runs, `outlive down` first.",
                 provider=PROVIDER,
             ) from error
         self._completions = self._client.chat.completions  # the SDK imports it only now

@@ -2,6 +2,7 @@
 
 import anyio.to_thread
 
+from outlive.base import UnavailableError
 from outlive.loop.tools.output import bounded
 from outlive.loop.tools.port import ToolContext, ToolResult
 from outlive.loop.tools.reach import ToolMachine
@@ -29,6 +30,8 @@ async def result_of(context: ToolContext, machine: ToolMachine, effect: Effect, 
     notes = [note] if note else []
     if effect.cut_bytes:
         notes.append(f"{effect.cut_bytes:,} bytes were printed beyond what is kept, and are gone.")
+    if not effect.is_over:
+        raise UnavailableError("effect.under_way", "The command goes on; its step is tried again.")
     if effect.state == "lost":
         return ToolResult("lost", LOST)
     if effect.state == "timeout":

@@ -53,6 +53,11 @@ _PING_EVERY_S, _PING_WITHIN_S = 20.0, 20.0  # while a command runs
 _AWAY_WITHIN_S = 60.0  # that a guest may be away, or break the wire again and again, before the waiting is over
 
 
+def node_stops() -> OutliveError:
+    """What is answered to whoever waits for a command when its node is stopped: never that it is over."""
+    return UnavailableError("node.away", "The node of this machine is being stopped; ask again.")
+
+
 class Run:
     """One effect on its way."""
 
@@ -189,6 +194,8 @@ class Runs:
             resident.touch()
             if self._runs.get((resident.id, run.effect.id)) is run:
                 del self._runs[resident.id, run.effect.id]
+            if run.error is None and not run.effect.is_over:
+                run.error = node_stops()  # it goes on in its machine: whoever asks again finds it
             run.started.set()
             run.done.set()
 

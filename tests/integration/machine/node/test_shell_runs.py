@@ -10,7 +10,16 @@ import pytest
 from eventually import eventually
 from integration.machine.node.watching import ANN, BOT, act, open_terminal
 from machine_rooms import MachineRoom, open_machine_room
-from outlive.base import ConflictError, DeniedError, EffectId, InvalidError, OutliveError, TerminalId, new_effect_id
+from outlive.base import (
+    ConflictError,
+    DeniedError,
+    EffectId,
+    InvalidError,
+    OutliveError,
+    TerminalId,
+    UnavailableError,
+    new_effect_id,
+)
 from outlive.machine.door import Output
 from outlive.machine.node.node import Node
 from outlive.machine.node.terminal_door import NodeTerminalDoor
@@ -233,3 +242,38 @@ async def test_the_end_of_the_shell_is_the_end_of_its_command(tmp_path: Path) ->
         watcher = BOT.model_copy(update={"rights": frozenset({"observe"})})
         with pytest.raises(DeniedError):
             await other.run("echo nobody", operator=watcher)
+
+
+@pytest.mark.parametrize("way", ["typed", "by itself"])
+async def test_a_node_that_is_stopped_in_the_middle_of_a_command_says_so_and_the_next_one_tells_its_end(
+    tmp_path: Path, way: str
+) -> None:
+    """Never that it is over: it goes on in its machine."""
+    effect, told = new_effect_id(), list[str]()
+    command = "until [ -e /tmp/go ]; do sleep 0.05; done; echo survived"
+    async with open_machine_room(tmp_path) as room:
+        async with anyio.create_task_group() as group, room.node() as node, desk(room, node) as at:
+
+            async def run() -> None:
+                try:
+                    told.append((await _asked(at, way, command, effect)).state)
+                except UnavailableError as error:
+                    told.append(error.code)
+
+            group.start_soon(run)
+            await eventually(lambda: _is_begun(room, at, effect), COMES_S)
+        assert told == ["node.away"]
+        async with room.node():
+            await room.exec(at.machine.id, "touch /tmp/go")
+            done = await _asked(at, way, command, effect)
+        assert (done.state, done.exit_code, done.stdout) == ("finished", 0, "survived\n")
+
+
+async def _asked(at: Desk, way: str, command: str, effect: EffectId) -> Effect:
+    if way == "typed":
+        return await at.run(command, effect)
+    return await at.room.exec(at.machine.id, command, effect_id=effect)
+
+
+async def _is_begun(room: MachineRoom, at: Desk, effect: EffectId) -> bool:
+    return await room.records.effects.find(at.machine.id, effect) is not None

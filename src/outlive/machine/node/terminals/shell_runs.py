@@ -34,6 +34,7 @@ from outlive.base import (
 from outlive.machine.door import Output
 from outlive.machine.node.outputs import KeptStream, spool_of
 from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.runs import node_stops
 from outlive.machine.node.terminals.contained import contain
 from outlive.machine.node.terminals.host import TerminalHost
 from outlive.machine.node.terminals.shell_desk import ShellDesk
@@ -144,6 +145,8 @@ class ShellRuns:
             resident.touch()
             if self._runs.get((resident.id, run.request.effect_id)) is run:
                 del self._runs[resident.id, run.request.effect_id]
+            if run.error is None and (run.effect is None or not run.effect.is_over):
+                run.error = node_stops()
             run.done.set()
 
     async def _try(self, run: ShellRun) -> None:
