@@ -94,6 +94,7 @@ class MachineEvent(BaseModel):
 
 
 EffectState = Literal["started", "finished", "timeout", "lost"]
+FORESTALLED = "forestalled"  # in the place of the digest of a request: no request has it
 
 
 class Effect(BaseModel):
@@ -123,6 +124,11 @@ class Effect(BaseModel):
     @property
     def is_over(self) -> bool:
         return self.state != "started"
+
+    @property
+    def is_forestalled(self) -> bool:
+        """Whether it was stopped before it began: it never does."""
+        return self.digest == FORESTALLED
 
 
 class Node(BaseModel):

@@ -246,6 +246,8 @@ class ToolActivities:
         result = ToolResult("lost", UNKNOWN)
         with anyio.move_on_after(_STOP_TOOL_S), suppress(OutliveError):
             result = await interrupt_tool(at.call, at.context, at.other)
+        if result.outcome == "finished" or result.exit_code is not None:  # it had ended, and this is all of it
+            return result
         return replace(result, output=f"{at.said.text()}\n{result.output}".lstrip())
 
 

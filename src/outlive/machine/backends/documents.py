@@ -24,7 +24,7 @@ from outlive.base import (
 )
 from outlive.machine.lifecycle import Change, check_holder
 from outlive.machine.records import MachineFilter
-from outlive.machine.status import Checkpoint, Effect, Environment, Machine, MachineEvent
+from outlive.machine.status import FORESTALLED, Checkpoint, Effect, Environment, Machine, MachineEvent
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -33,7 +33,6 @@ MACHINE_COLUMNS = (
     *("is_warm", "claimed_by", "generation", "revision", "origin", "checkpoint", "doc"),
 )
 EFFECT_COLUMNS = "machine, effect, n, digest, generation, state, started_at, doc"
-_FORESTALLED = "forestalled"  # in the place of the digest of a request: no request has it
 _INTERRUPTED = 130  # the exit code of what Ctrl-C ends
 
 
@@ -155,7 +154,7 @@ def forestalled(machine: MachineId, effect: EffectId, n: int, generation: int, a
         machine=machine,
         id=effect,
         n=n,
-        digest=_FORESTALLED,
+        digest=FORESTALLED,
         generation=generation,
         state="finished",
         exit_code=_INTERRUPTED,
@@ -169,7 +168,7 @@ def never_begins(effect: EffectId) -> ConflictError:
 
 
 def check_same_request(effect: Effect, digest: str) -> None:
-    if effect.digest == _FORESTALLED:
+    if effect.is_forestalled:
         raise never_begins(effect.id)
     if effect.digest != digest:
         raise ConflictError(
