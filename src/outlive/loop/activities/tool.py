@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import anyio
 from temporalio import activity
 
-from outlive.base import ConflictError, CrashPoint, FencedError, OutliveError, StepId, TurnId, reach
+from outlive.base import ConflictError, CrashPoint, FencedError, OutliveError, StepId, TurnId, reach, to_text
 from outlive.conversation.events import Event, ToolCall, ToolFinished, ToolRequested
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
@@ -163,7 +163,7 @@ class ToolActivities:
             return self._scribe.go_on(view, turn, due.step)
         for _ in range(_TRIES):
             now, call = view.state.turn, due_call(view.state.turn, turn.id, due.step)
-            if now is None or call is None or not _may_run(view.state, call):
+            if now is None or call is None or not _may_run(view.state, call) or self._is_held(view, call):
                 return None
             if now.attempts.get(due.step, 0) != turn.attempts.get(due.step, 0):
                 return None
@@ -174,6 +174,11 @@ class ToolActivities:
                     raise
                 await self._scribe.views.refresh(view)
         raise ConflictError("append.moved", "The conversation is written to all the time; the step is tried again.")
+
+    def _is_held(self, view: View, call: Call) -> bool:
+        """Whether it has to wait after all: the message that ended its waiting may have been withdrawn."""
+        now, state = to_text(self._scribe.conversations.clock.now()), view.state
+        return not state.is_hurried and not call.is_free(now, is_spoken_to=bool(state.waiting))
 
     async def _run_or_stop(self, at: _At, persona: Persona, due: Call) -> ToolResult:
         """What came of it. If a message is to be taken at once, it is stopped, or not begun."""

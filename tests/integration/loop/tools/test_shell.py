@@ -171,7 +171,7 @@ async def test_an_interrupt_ends_what_runs_even_if_it_does_not_listen(workshop: 
         group.start_soon(lambda: workshop.call(of, "shell", effect, **arguments))
         await eventually(lambda: _holds(workshop, of, "begun", ""), within_s=30)
         group.cancel_scope.cancel()
-    await workshop.interrupt(of, "shell", effect, **arguments)
+    await workshop.interrupt(of, "shell", effect, command=arguments["command"])
     machine = await workshop.machine(of)
 
     async def is_over() -> bool:
