@@ -67,6 +67,17 @@ async def test_a_turn_that_has_nothing_left_to_answer_ends(stage: Stage, provide
     assert len(data_of(events, "model.responded")) == len(provider.calls) == 1
 
 
+async def test_a_turn_that_waits_ends_when_what_it_was_to_answer_is_withdrawn(stage: Stage) -> None:
+    steering = Steering(stage.parts.conversations, stage.loop)
+    conversation, turn = await begun(stage, "[[pace 0.1]] [[say one two three four five six]]")
+    gone = await send(stage, conversation, "forget giraffe")
+    await steering.pause(new_operation_id(), conversation, actor=PERSON, reason=None)
+    await eventually(lambda: stage.has(conversation, "turn.parked"), WITHIN_S)
+    await steering.withdraw(new_operation_id(), conversation, gone.message, actor=PERSON)
+    events = await stage.ended(conversation, turn, 20.0)
+    assert data_of(events, "turn.finished") == [{"outcome": "done", "reason": None}]
+
+
 async def test_an_order_is_what_the_model_sees(stage: Stage, provider: PretendProvider) -> None:
     steering = Steering(stage.parts.conversations, stage.loop)
     conversation, turn = await begun(stage)

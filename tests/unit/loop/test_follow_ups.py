@@ -9,6 +9,7 @@ from outlive.conversation.approvals import digest_of
 from outlive.conversation.events import (
     ApprovalDecided,
     ApprovalRequested,
+    BudgetQuestion,
     EventData,
     MessageHurried,
     MessageSent,
@@ -147,6 +148,17 @@ def test_an_attempt_that_started_behind_a_withdrawal_is_not_told(log: Log, turn:
     do(log, fold_of(log).withdraw(message))
     log.start(turn, 3)
     assert [each.text for each in told(log, before=len(log.events)) if isinstance(each, UserMessage)] == ["Build it"]
+
+
+def test_more_of_a_budget_is_waited_for_only_while_something_is_left_to_do(log: Log, turn: TurnId) -> None:
+    message = send(log, "one")
+    log.respond(turn, 1, answer("Done."))
+    question = BudgetQuestion(scope="turn", limit="tokens", amount=1000)
+    more = ApprovalRequested(approval="appr_1", question="More?", expires_at=LATER, budget=question)
+    log.append(more, turn=turn)
+    assert planned(log).wait is not None
+    do(log, fold_of(log).withdraw(message))
+    assert planned(log).finish == Finish(outcome="done")
 
 
 LATER, SOON = "2031-01-01T00:00:00.000000Z", "2030-01-01T00:00:00.000000Z"
