@@ -21,8 +21,8 @@ TITLE = "The loop: turns that wait"
 WHAT = (
     "{scale.waiting_turns:,} turns that have asked a person something and wait, each in a conversation of its own, on "
     "the embedded stack. Memory: what all its processes together grew by (Temporal's server too). Processor: of all of "
-    "them over {scale.waiting_s:g} s in which nothing happens, in per cent of one core, beside the same before there "
-    "was any. Then, among them, a new one asks, is answered, and goes on: from the answer over HTTP until a follower "
+    "them over {scale.waiting_s:g} s in which nothing happens, in per cent of one core, beside the same when few "
+    "did. Then, among them, a new one asks, is answered, and goes on: from the answer over HTTP until a follower "
     "has the first piece of the model's next answer; beside it a message in a new conversation, until its first piece."
 )
 _ASK = '[[tool ask_human {"question": "May I?"}]] [[say Done.]]'

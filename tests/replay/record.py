@@ -169,10 +169,17 @@ async def hurried(stack: LoopStack, talk: Talk) -> None:
     await talk.ended(turn)
 
 
+async def compacted(stack: LoopStack, talk: Talk) -> None:
+    turn = await talk.send("one", f"[[pace 0.3]] [[say {'and so on ' * 4} {MARKER}]]")
+    await _shown(talk, "model.delta")
+    await talk.conversation.compact(keep=1)
+    await talk.ended(turn)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     *(answer, tools, parallel_tools, follow_up, interrupted_answer, interrupted_command, provider_trouble, failed),
     *(worker_died_in_an_answer, worker_died_in_a_command, worker_died_before_the_end, restarted, begun_with_a_plan),
-    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting, paused, fallback, hurried),
+    *(asked_a_person, waited, spoken_to_while_waiting, interrupted_while_waiting, paused, fallback, hurried, compacted),
 )
 
 

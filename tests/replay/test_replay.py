@@ -19,7 +19,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from outlive.loop.plan import Plan
-from outlive.loop.tasks import CALL_MODEL, END_TURN, INTERRUPT, PLAN, REST, RUN_TOOL, SUBMIT, TURN, TurnTask
+from outlive.loop.tasks import CALL_MODEL, COMPACT, END_TURN, INTERRUPT, PLAN, REST, RUN_TOOL, SUBMIT, TURN, TurnTask
 from outlive.loop.workflow import Turn
 from replay.record import HISTORIES, MARKER, SCENARIOS
 
@@ -83,7 +83,7 @@ def test_every_kind_of_turn_that_can_be_recorded_is_kept() -> None:
 
 def test_the_histories_hold_everything_that_the_workflow_asks_temporal_for() -> None:
     said = "\n".join(path.read_text() + "\n".join(_payloads(path)) for path in GOOD)
-    for name in (PLAN, CALL_MODEL, RUN_TOOL, REST, END_TURN, SUBMIT, INTERRUPT):
+    for name in (PLAN, CALL_MODEL, COMPACT, RUN_TOOL, REST, END_TURN, SUBMIT, INTERRUPT):
         assert f'"{name}"' in said, name
     for kind in (
         "TIMER_FIRED",

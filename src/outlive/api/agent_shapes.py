@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from outlive.api.shapes import Metadata, Name
 from outlive.loop.agents import INSTRUCTIONS_LIMIT, NAME_PATTERN, Agent, AgentDefinition, AgentRegistry
+from outlive.loop.compacting import CompactionRules
 from outlive.loop.models.fallbacks import FALLBACKS_LIMIT
 from outlive.loop.tools.mcp.server import NAME_PATTERN as MCP_NAME_PATTERN
 from outlive.loop.tools.mcp.server import SERVERS_LIMIT, McpServer
@@ -40,6 +41,9 @@ class NewAgent(BaseModel):
     fallbacks: Annotated[
         list[Name], Field(max_length=FALLBACKS_LIMIT, description="Models that stand in for `model` when it is away.")
     ] = []
+    compaction: Annotated[
+        CompactionRules | None, Field(strict=False, description="When what is old is summarised; as built in without.")
+    ] = None
 
     @model_validator(mode="after")
     def _is_a_definition(self) -> "NewAgent":
@@ -73,6 +77,7 @@ class AgentShown(BaseModel):
     budget: dict[str, Any] | None
     policy: dict[str, Any] | None
     fallbacks: list[str]
+    compaction: CompactionRules | None
     builtin: bool
     created_by: str
     created_at: str

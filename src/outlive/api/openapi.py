@@ -17,6 +17,7 @@ from outlive.api.machine_shapes import NewExec, NewMachine, NewMachineFork, NewS
 from outlive.api.principal_shapes import NewPrincipal
 from outlive.api.replay_shapes import NewReplay
 from outlive.api.shapes import (
+    NewCompaction,
     NewConversation,
     NewFork,
     NewInterrupt,
@@ -30,6 +31,7 @@ from outlive.api.terminal_shapes import NewGrant, NewInput, NewRun, NewSize, New
 
 _OURS: tuple[type[BaseModel], ...] = (
     NewAgent,
+    NewCompaction,
     NewConversation,
     NewDecision,
     NewEnvironment,

@@ -19,6 +19,7 @@ from outlive.base import Kind, is_id
 from outlive.conversation.blobs import is_blob_name
 from outlive.conversation.events import SEQ_MAX, ModelScope
 from outlive.conversation.log import Conversation, ConversationState
+from outlive.loop.compacting import KEEP_LIMIT
 from outlive.loop.follow_ups import ORDER_LIMIT
 from outlive.loop.subagents import link_of
 
@@ -134,6 +135,15 @@ class NewPause(_Sent):
 class NewModel(_Sent):
     model: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$")]
     scope: Annotated[ModelScope, Field(description="For the turn that is open, or for later ones too.")] = "turn"
+
+
+class NewCompaction(_Sent):
+    keep: Annotated[
+        int | None,
+        Field(
+            ge=1, le=KEEP_LIMIT, description="How many of the newest parts stay as they are; else as the agent has it."
+        ),
+    ] = None
 
 
 class AttachedData(_Sent):
@@ -299,6 +309,24 @@ class TranscriptShown(BaseModel):
     position: str
     state: ConversationState
     items: list[dict[str, Any]]
+
+
+class CompactionAsked(BaseModel):
+    """`turn`: the one that does it. None: the next one, before anything else."""
+
+    conversation: str
+    turn: str | None
+
+
+class PinShown(BaseModel):
+    message: str
+    seq: int
+    text: str
+    tokens: Annotated[int, Field(description="About.")]
+
+
+class PinsShown(BaseModel):
+    items: list[PinShown]
 
 
 class FieldProblem(BaseModel):

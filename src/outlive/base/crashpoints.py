@@ -52,6 +52,9 @@ class CrashPoint(StrEnum):
     MODEL_BEFORE_SEAL = "model.before_seal"  # the answer is bought, and not in the log
     MODEL_AFTER_SEAL = "model.after_seal"  # sealed; the workflow does not know
     MODEL_AFTER_FALLBACK = "model.after_fallback"  # the log says that another one is asked; nobody has asked it
+    COMPACTION_AFTER_REQUEST = "compaction.after_request"  # asked for in the log; the workflow does not know
+    COMPACTION_BEFORE_SEAL = "compaction.before_seal"  # the summary is bought, and not in the log
+    COMPACTION_AFTER_SEAL = "compaction.after_seal"  # sealed; the workflow does not know
     TOOL_AFTER_REQUEST = "tool.after_request"  # requested in the log, not begun
     TOOL_BEFORE_SEAL = "tool.before_seal"  # done, and not in the log
     TOOL_AFTER_SEAL = "tool.after_seal"

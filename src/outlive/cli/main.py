@@ -15,6 +15,7 @@ from outlive.cli import (
     bases,
     batch,
     budgets,
+    compaction,
     conversations,
     demo,
     doctor,
@@ -50,7 +51,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_CONVERSING = (turns, conversations, queue, replay, races, batch, approvals, budgets, agents, histories)
+_CONVERSING = (turns, conversations, queue, replay, races, batch, approvals, budgets, compaction, agents, histories)
 for module in (stack, roles, doctor, bases, *_CONVERSING, machines, environments, principals, terminals, demo):
     module.add_commands(app)
 

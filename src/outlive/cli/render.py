@@ -16,7 +16,7 @@ from outlive.cli.clean import clean as clean
 from outlive.cli.clean import clean_line as clean_line
 from outlive.cli.clean import json_text as json_text
 from outlive.cli.clean import short
-from outlive.cli.steps import Tally, Tone, brief, note_text, tool_step
+from outlive.cli.steps import Tally, Tone, brief, compaction, note_text, tool_step
 from outlive.client.view import View
 from outlive.client.wire import ConversationFacts, Event
 
@@ -41,8 +41,8 @@ def block_of(item: Json, *, is_brief: bool = False) -> Block:
     next step shows anyway nothing."""
     match item.get("kind"):
         case "message":
-            back = " (withdrawn)" if item.get("withdrawn") is True else ""
-            head = f"{_mark(item)} message from {clean_line(item.get('actor'))}{back}"
+            marks = "".join(f" ({name})" for name in ("pinned", "withdrawn") if item.get(name) is True)
+            head = f"{_mark(item)} message from {clean_line(item.get('actor'))}{marks}"
             return Block(head, _body(item, "text"), "bold cyan")
         case "answer":
             said = _body(item, "text") if is_brief else _answer(item)
@@ -52,6 +52,11 @@ def block_of(item: Json, *, is_brief: bool = False) -> Block:
             head = f"{_mark(item)} {done.title}{_outcome(item)}{_state(item)}"
             body = brief(done.body) if is_brief else done.body
             return Block(head, body, "bold yellow" if _is_well(item) else "bold red", done.tone)
+        case "compaction":
+            said = _body(item, "summary")
+            return Block(
+                f"{_mark(item)} {compaction(item)}{_state(item)}", brief(said) if is_brief else said, "bold", "dim"
+            )
         case _:
             style = "magenta" if item.get("type") == "artifact.published" else "dim"
             return Block(f"{_mark(item)} {note_text(item)}", "", style)
@@ -185,10 +190,10 @@ class PipeFollow:
                 return f"{self._break()}… attempt {event.attempt} of the step begins, forget the text above\n"
         if item is None:
             return ""
-        if item["kind"] in ("answer", "tool"):
+        if item["kind"] in ("answer", "tool", "compaction"):
             rest = _not_written(item, self._written.pop(step, ""))
             if rest is not None:
-                above = ", as above" if item["kind"] == "answer" else ""
+                above = "" if item["kind"] == "tool" else ", as above"
                 return (
                     self._break() + "".join(f"{_INDENT}{line}\n" for line in rest) + f"{block_of(item).head}{above}\n"
                 )
@@ -204,9 +209,9 @@ class PipeFollow:
         return start + _indented(text)
 
     def _doing(self, step: str, event: Event) -> str:
-        if event.type != "tool.output":
-            return "answer"
         found = next((item for item in self._view.open_items() if item["step"] == step), None)
+        if event.type != "tool.output":
+            return "summary" if found is not None and found["kind"] == "compaction" else "answer"
         return tool_step(found).title if found else "output"
 
     def _break(self) -> str:
@@ -219,6 +224,8 @@ def _not_written(item: Json, written: str) -> list[str] | None:
     """The lines that are missing after live text; None if that was not all of what came before them."""
     if item["kind"] == "answer":
         return _answer({**item, "text": ""}).splitlines() if written.rstrip("\n") == _body(item, "text") != "" else None
+    if item["kind"] == "compaction":
+        return [] if written.rstrip("\n") == _body(item, "summary") != "" else None
     lines = _body(item, "output").split("\n")
     said = len(lines)
     while said and not _is_written("\n".join(lines[:said]).rstrip("\n"), written):

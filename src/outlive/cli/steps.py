@@ -77,6 +77,22 @@ def brief(text: str) -> str:
     return "\n".join(line if len(line) <= LINE_LIMIT else f"{line[:LINE_LIMIT]}…" for line in lines)
 
 
+def compaction(item: Json) -> str:
+    """What a compaction came to, in a line."""
+    match item.get("outcome"):
+        case None:
+            return "compaction: what is old is summarised"
+        case "compacted":
+            sizes = f"about {_number(item.get('before'))} tokens before, {_number(item.get('after'))} after"
+            return f"compaction: {_number(item.get('parts'))} parts are told by a summary from here on ({sizes})"
+        case outcome:
+            return f"compaction: {clean_line(outcome)}{_because(item)}"
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else "?"
+
+
 # ── notes ──
 
 
@@ -115,6 +131,8 @@ def _known_note(type: str, data: Json, actor: object) -> str | None:
         case "model.changed":
             whole = " in this conversation" if data.get("scope") == "conversation" else ""
             return f"from now on {clean_line(data.get('model'))} is asked{whole}"
+        case "compaction.requested":
+            return _COMPACTIONS.get(str(data.get("reason")), "a compaction was asked for")
         case "replay.started":
             of = f"{clean_line(data.get('turn'))} of {clean_line(data.get('conversation'))}"
             return f"a replay of {of} on {clean_line(data.get('model'))}"
@@ -133,6 +151,13 @@ def _known_note(type: str, data: Json, actor: object) -> str | None:
             return f"the turn ended: {clean_line(data.get('outcome')).replace('_', ' ')}{_because(data)}"
         case _:
             return None
+
+
+_COMPACTIONS = {
+    "asked": "a compaction was asked for: it comes before the next step",
+    "full": "the conversation is as long as the model can read: what is old is summarised first",
+    "too_long": "the provider finds the conversation too long: what is old is summarised first",
+}
 
 
 def _any_note(type: object, data: Json) -> str:
@@ -176,6 +201,9 @@ class Tally:
                 self._retries += 1
             case "model.responded":
                 self._answers += 1
+                usage = event.data.get("usage")
+                self._add(usage if isinstance(usage, Mapping) else {})
+            case "compaction.finished":
                 usage = event.data.get("usage")
                 self._add(usage if isinstance(usage, Mapping) else {})
             case "tool.finished":

@@ -148,6 +148,27 @@ class AsyncConversation(ConversationShown):
         self._facts = facts_of(await self._transport.call("POST", f"/conversations/{self.id}/model", body))
         return self
 
+    async def compact(self, keep: int | None = None) -> str | None:
+        """Have what is old summarised, all but the newest `keep` parts: before the next step of the turn that is open,
+        whose id this returns; if none is open, before the first step of the next one."""
+        body = {} if keep is None else {"keep": keep}
+        answer = await self._transport.call("POST", f"/conversations/{self.id}/compact", body)
+        turn: str | None = answer.get("turn")
+        return turn
+
+    async def pins(self) -> list[dict[str, Any]]:
+        """`{"message", "seq", "text", "tokens"}` of each message that is pinned, in the order they were said."""
+        return _pins(await self._transport.call("GET", f"/conversations/{self.id}/pins"))
+
+    async def pin(self, message: str) -> list[dict[str, Any]]:
+        """Have models told this message (`msg_...`) word for word, however long the conversation gets. What is pinned
+        then."""
+        return _pins(await self._transport.call("PUT", f"/conversations/{self.id}/pins/{_checked_message(message)}"))
+
+    async def unpin(self, message: str) -> list[dict[str, Any]]:
+        """Let it be summarised like any other. What is pinned then."""
+        return _pins(await self._transport.call("DELETE", f"/conversations/{self.id}/pins/{_checked_message(message)}"))
+
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""
         while True:
@@ -332,6 +353,16 @@ def _attached(attachment: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(data, bytes | bytearray | memoryview):
         return {**attachment, "data": base64.b64encode(data).decode()}
     return dict(attachment)
+
+
+def _pins(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [dict(item) for item in items_of(answer)]
+
+
+def _checked_message(id: str) -> str:
+    if not is_id(id, "msg"):
+        raise NotFoundError("message.not_found", f"There is no message {id!r}: ids look like `msg_...`.")
+    return id
 
 
 def _checked(id: str) -> str:

@@ -41,7 +41,7 @@ class Seen:
             self._seq = event.seq
             if event.type in ("turn.finished", "turn.interrupted"):
                 self._offsets.clear()  # whatever was open is abandoned: nothing of it comes any more
-            elif event.type in ("model.responded", "tool.finished"):
+            elif event.type in ("model.responded", "tool.finished", "compaction.finished"):
                 self._offsets.pop((event.step, event.attempt), None)
             return True
         offset, text = event.data.get("offset"), event.data.get("text")

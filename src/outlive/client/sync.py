@@ -120,6 +120,22 @@ class Conversation(ConversationShown):
         self._loop.run(self._twin.change_model, model, scope=scope)
         return self
 
+    def compact(self, keep: int | None = None) -> str | None:
+        """Have what is old summarised before the next step; the turn that does it, or None if none is open."""
+        return self._loop.run(self._twin.compact, keep)
+
+    def pins(self) -> list[dict[str, Any]]:
+        """The messages that are pinned."""
+        return self._loop.run(self._twin.pins)
+
+    def pin(self, message: str) -> list[dict[str, Any]]:
+        """Have models told this message word for word, however long the conversation gets."""
+        return self._loop.run(self._twin.pin, message)
+
+    def unpin(self, message: str) -> list[dict[str, Any]]:
+        """Let it be summarised like any other."""
+        return self._loop.run(self._twin.unpin, message)
+
     def events(self, after: int = 0) -> Iterator[Event]:
         """The durable events with a seq greater than `after`, as far as there are any now."""
         is_last = False

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from outlive.client.wire import Event
 
 Json = dict[str, Any]
-StepKind = Literal["answer", "tool"]
+StepKind = Literal["answer", "tool", "compaction"]
 
 GAP = "…"  # stands for live output that was lost on the way
 
@@ -24,6 +24,7 @@ _NOTES = frozenset(
         "approval.requested",
         "approval.decided",
         "budget.raised",
+        "compaction.requested",
         "wait.started",
         "model.changed",
         "model.fallback",
@@ -58,11 +59,24 @@ _BLANK: dict[StepKind, Json] = {
         "exit_code": None,
         "blob": None,
     },
+    "compaction": {
+        "outcome": None,
+        "summary": "",
+        "through": None,
+        "parts": None,
+        "before": None,
+        "after": None,
+        "model": None,
+        "usage": None,
+        "reason": None,
+    },
 }
+_LIVE: dict[StepKind, str] = {"answer": "text", "tool": "output", "compaction": "summary"}  # where live output goes
+_KINDS: dict[str, StepKind] = {"model": "answer", "compaction": "compaction"}  # of steps; all others are tools
 
 
 class ShownStep:
-    """A model or tool step as it stands."""
+    """A step as it stands."""
 
     def __init__(self, kind: StepKind, step: str) -> None:
         self.kind: StepKind = kind
@@ -129,7 +143,7 @@ class ShownStep:
             "seq": self.seq,
             "at": self.at,
             **_BLANK[self.kind],
-            "text" if self.kind == "answer" else "output": self.streamed,
+            _LIVE[self.kind]: self.streamed,
             **self.result,
         }
 
@@ -186,6 +200,10 @@ class View:
                 return self._seal(event, "answer")
             case "tool.finished":
                 return self._seal(event, "tool")
+            case "compaction.finished":
+                return self._seal(event, "compaction")
+            case "message.pinned" | "message.unpinned":
+                self._pin(event.data.get("message"), is_pinned=event.type == "message.pinned")
             case "turn.finished":
                 self._abandon()
                 if event.data.get("outcome") != "done":
@@ -215,6 +233,7 @@ class View:
             "text": event.data.get("text", ""),
             "attachments": event.data.get("attachments", []),
             "withdrawn": False,
+            "pinned": False,
         }
         self._items.append(item)
         return item
@@ -222,8 +241,13 @@ class View:
     def _withdraw(self, message: object) -> None:
         for item in reversed(self._items):
             if isinstance(item, dict) and item["kind"] == "message" and item["message"] == message:
-                item["withdrawn"] = True
+                item["withdrawn"], item["pinned"] = True, False
                 return
+
+    def _pin(self, message: object, *, is_pinned: bool) -> None:
+        for item in self._items:
+            if not isinstance(item, ShownStep) and item["kind"] == "message" and item["message"] == message:
+                item["pinned"] = is_pinned
 
     def _note(self, event: Event) -> Json:
         item = {
@@ -246,7 +270,7 @@ class View:
         return step
 
     def _start(self, event: Event) -> None:
-        kind: StepKind = "answer" if event.data.get("kind") == "model" else "tool"
+        kind = _KINDS.get(str(event.data.get("kind")), "tool")
         step = self._step(event, kind)
         step.start(kind, event.attempt or 1, event.at)
         if kind == "tool":

@@ -86,6 +86,18 @@ class QueueOrdered(EventData):
     order: list[str]
 
 
+class MessagePinned(EventData):
+    """Whoever answers is told this message word for word, however long the conversation gets."""
+
+    type = "message.pinned"
+    message: str
+
+
+class MessageUnpinned(EventData):
+    type = "message.unpinned"
+    message: str
+
+
 class TurnStarted(EventData):
     type = "turn.started"
     agent: str
@@ -95,7 +107,7 @@ class TurnStarted(EventData):
 
 class StepStarted(EventData):
     type = "step.started"
-    kind: Literal["model", "tool"]
+    kind: Literal["model", "tool", "compaction"]
     name: str
 
 
@@ -181,6 +193,35 @@ class ToolFinished(EventData):
     output: str
     exit_code: int | None = None
     blob: str | None = None
+
+
+class CompactionRequested(EventData):
+    """What is old in the conversation is to be summarised before the next answer: somebody asked for it, there is as
+    much as the agent may be told (`full`), or the provider found it too long (`too_long`) at `step`: so many `tokens`,
+    as estimated. `keep`: how many of the newest parts stay as they are; else as the agent has it."""
+
+    type = "compaction.requested"
+    reason: Literal["asked", "full", "too_long"]
+    keep: int | None = None
+    step: str | None = None
+    tokens: int | None = None
+
+
+class CompactionFinished(EventData):
+    """Seals a compaction. If it was `compacted`, models are told `summary` from here on, in the place of the `parts`
+    that they met up to event `through`, which all stay in the log. `before` and `after`: tokens of what is told, as
+    estimated. If not, nothing has changed, and `reason` says why."""
+
+    type = "compaction.finished"
+    outcome: Literal["compacted", "nothing", "failed"]
+    summary: str = ""
+    through: Seq = 0
+    parts: int = 0
+    before: int = 0
+    after: int = 0
+    model: str
+    usage: Usage = Usage()
+    reason: str | None = None
 
 
 BudgetScope = Literal["turn", "conversation"]
@@ -396,6 +437,8 @@ DURABLE: dict[str, type[EventData]] = {
         MessageHurried,
         MessageWithdrawn,
         QueueOrdered,
+        MessagePinned,
+        MessageUnpinned,
         TurnStarted,
         StepStarted,
         ModelResponded,
@@ -403,6 +446,8 @@ DURABLE: dict[str, type[EventData]] = {
         ModelChanged,
         ToolRequested,
         ToolFinished,
+        CompactionRequested,
+        CompactionFinished,
         ApprovalRequested,
         ApprovalDecided,
         BudgetRaised,
@@ -430,9 +475,9 @@ DURABLE: dict[str, type[EventData]] = {
 
 LiveType = Literal["model.delta", "tool.output", "step.rewound"]
 
-SEALS = frozenset({"model.responded", "tool.finished"})  # end a step: it is never run again
+SEALS = frozenset({"model.responded", "tool.finished", "compaction.finished"})  # end a step: it is never run again
 TURN_ENDS = frozenset({"turn.finished", "turn.interrupted"})  # abandon what is open
-STEP_TYPES = frozenset({"step.started", "model.responded", "tool.requested", "tool.finished"})  # need a writer
+STEP_TYPES = SEALS | {"step.started", "tool.requested"}  # need a writer
 
 
 def _encode(data: EventData) -> str:

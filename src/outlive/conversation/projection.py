@@ -19,7 +19,7 @@ from outlive.conversation.events import Delta, Event, Rewound
 from outlive.conversation.upcast import upcast
 
 State = Literal["open", "sealed", "abandoned"]
-StepKind = Literal["answer", "tool"]
+StepKind = Literal["answer", "tool", "compaction"]
 Json = dict[str, Any]
 
 GAP = "…"  # stands for live output that was lost on the way
@@ -30,6 +30,7 @@ _NOTES = frozenset(
         "approval.requested",
         "approval.decided",
         "budget.raised",
+        "compaction.requested",
         "wait.started",
         "model.changed",
         "model.fallback",
@@ -87,12 +88,25 @@ _BLANK: dict[StepKind, Json] = {
         "exit_code": None,
         "blob": None,
     },
+    "compaction": {
+        "outcome": None,
+        "summary": "",
+        "through": None,
+        "parts": None,
+        "before": None,
+        "after": None,
+        "model": None,
+        "usage": None,
+        "reason": None,
+    },
 }
+_LIVE: dict[StepKind, str] = {"answer": "text", "tool": "output", "compaction": "summary"}  # where live output goes
+_KINDS: dict[str, StepKind] = {"model": "answer", "compaction": "compaction"}  # of steps; all others are tools
 
 
 @dataclass(slots=True)
 class Step:
-    """A model or tool step as it stands."""
+    """A step as it stands."""
 
     kind: StepKind
     step: StepId
@@ -127,7 +141,7 @@ class Step:
             "seq": self.seq,
             "at": self.at,
             **_BLANK[self.kind],
-            "text" if self.kind == "answer" else "output": self.streamed.text(),
+            _LIVE[self.kind]: self.streamed.text(),
             **self.result,
         }
 
@@ -179,6 +193,10 @@ class Transcript:
                 self._request(event)
             case "tool.finished":
                 self._seal(event, "tool", event.data)
+            case "compaction.finished":
+                self._seal(event, "compaction", event.data)
+            case "message.pinned" | "message.unpinned":
+                self._pin(event.data["message"], is_pinned=event.type == "message.pinned")
             case "turn.finished":
                 self._abandon()
                 if (data := event.data)["outcome"] != "done":
@@ -210,6 +228,7 @@ class Transcript:
                 "text": data["text"],
                 "attachments": data["attachments"],
                 "withdrawn": False,
+                "pinned": False,
             }
         )
 
@@ -217,8 +236,13 @@ class Transcript:
         """It was said, and taken back: the model is not told."""
         for item in reversed(self._items):
             if isinstance(item, dict) and item["kind"] == "message" and item["message"] == message:
-                item["withdrawn"] = True
+                item["withdrawn"], item["pinned"] = True, False
                 return
+
+    def _pin(self, message: str, *, is_pinned: bool) -> None:
+        for item in self._items:
+            if not isinstance(item, Step) and item["kind"] == "message" and item["message"] == message:
+                item["pinned"] = is_pinned
 
     def _note(self, event: Event, data: Json) -> None:
         self._items.append(
@@ -236,7 +260,7 @@ class Transcript:
         data = event.data
         assert event.step is not None
         assert event.attempt is not None
-        kind: StepKind = "answer" if data["kind"] == "model" else "tool"
+        kind = _KINDS.get(data["kind"], "tool")
         step = self._steps.get(event.step)
         if step is None:
             step = self._steps[event.step] = Step(kind, event.step)

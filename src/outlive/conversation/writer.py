@@ -89,7 +89,7 @@ async def start_step(
     turn: TurnId | None,
     step: StepId,
     attempt: int,
-    kind: Literal["model", "tool"],
+    kind: Literal["model", "tool", "compaction"],
     name: str,
     actor: str,
 ) -> StepWriter:

@@ -27,6 +27,7 @@ from outlive.base import Clock, InvalidError, NotFoundError, SystemClock, to_tex
 from outlive.loop.binding import Persona
 from outlive.loop.budgets.amounts import Budget, budget_of
 from outlive.loop.budgets.room import unknown_price
+from outlive.loop.compacting import RULES, CompactionRules
 from outlive.loop.holds import HOLD_LIMIT_S
 from outlive.loop.models.fallbacks import FALLBACKS_LIMIT
 from outlive.loop.models.prices import price_of
@@ -72,6 +73,7 @@ class AgentDefinition(BaseModel):
     budget: dict[str, JsonValue] | None = None
     policy: dict[str, JsonValue] | None = None
     fallbacks: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field((), max_length=FALLBACKS_LIMIT)
+    compaction: CompactionRules | None = None
 
     @field_validator("name")
     @classmethod
@@ -301,6 +303,7 @@ class AgentRegistry:
                 mcp=found.mcp,
                 budget=_kept_budget(found),
                 fallbacks=found.fallbacks,
+                compaction=found.compaction or RULES,
             )
             self._remembered[key] = persona
             while len(self._remembered) > _REMEMBERED:

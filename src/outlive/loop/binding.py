@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outlive.loop.budgets.amounts import Budget
+from outlive.loop.compacting import RULES, CompactionRules
 from outlive.loop.state import Binding
 from outlive.loop.tools.mcp.server import McpServer
 
@@ -21,6 +22,7 @@ class Persona:
     mcp: tuple[McpServer, ...] = ()
     budget: Budget | None = None
     fallbacks: tuple[str, ...] = ()  # models that stand in for its own, in this order, when that is away
+    compaction: CompactionRules = RULES
 
 
 class Agents(Protocol):

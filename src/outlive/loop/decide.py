@@ -14,6 +14,7 @@
         an approval of one has expired, and no message waits       | finish: waiting_expired
         some of those that are next wait for nothing any more      | tools: those
         else                                                       | wait, until the first of them is over anyway
+    a compaction was asked for                                     | compact
     no answer yet, all calls have results, or a message waits;     |
         and the turn has had all its steps                         | finish: failed
         else                                                       | model
@@ -33,8 +34,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
-from outlive.loop.fold import step_id
-from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep, Wait
+from outlive.loop.fold import compaction_id, step_id
+from outlive.loop.plan import Begin, CompactStep, Finish, ModelStep, Plan, ToolStep, Wait
 from outlive.loop.state import Call, Hold, OpenTurn, TurnState
 
 Runs = Literal["parallel", "in_turn"]
@@ -54,7 +55,7 @@ _EXPIRED = "Nobody answered in time."
 _NO_MORE = "The budget is used up, and a person did not raise it."
 _NOBODY = "The budget is used up, and nobody raised it in time."
 
-Next = Begin | ModelStep | tuple[ToolStep, ...] | Wait | Finish
+Next = Begin | ModelStep | CompactStep | tuple[ToolStep, ...] | Wait | Finish
 
 
 def decide(state: TurnState, runs: Mapping[str, Runs], limits: Limits = LIMITS, now: str = "") -> Plan:
@@ -69,6 +70,8 @@ def decide(state: TurnState, runs: Mapping[str, Runs], limits: Limits = LIMITS, 
             said: dict[str, Any] = {"begin": begin}
         case ModelStep() as model:
             said = {"model": model}
+        case CompactStep() as compact:
+            said = {"compact": compact}
         case Wait() as wait:
             said = {"wait": wait}
         case Finish() as finish:
@@ -91,6 +94,9 @@ def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Li
         return _at_gate(turn.gate, now, is_parked=turn.is_parked)
     if missing:
         return _next_calls(missing, state, turn, runs, limits.at_once, now)
+    if turn.compaction is not None:
+        asked = turn.compaction.seq
+        return CompactStep(step=compaction_id(turn.id, asked), requested=asked)
     if answer is None or state.needs_answer:
         if turn.next_n > limits.steps:
             return Finish(outcome="failed", reason=f"The turn took {limits.steps} steps, which is its limit.")
@@ -107,7 +113,7 @@ def _paused(what: Next, turn: OpenTurn) -> Next:
     match what:
         case Begin() | Finish():
             return what
-        case ModelStep(step=step) if step in turn.attempts:
+        case ModelStep(step=step) | CompactStep(step=step) if step in turn.attempts:
             return what
         case tuple() if begun := tuple(each for each in what if each.step in turn.attempts):
             return begun

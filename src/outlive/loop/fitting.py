@@ -2,7 +2,7 @@
 
 Rule 1: first the oldest outputs of tools are cut to their beginning and end, then the oldest exchanges are left out;
         an answer and its results only together, and what a person said only after all that was answered to it. What a
-        person said last always stays.
+        person said last always stays, and so does what is pinned, up to half of all there is room for.
 Rule 2: a cut is deep (down to `_AFTER_A_CUT` of the budget) and is made where the conversation first grew too long, as
         if it had been read from its beginning. So the same beginning is told the same way at many steps after each
         other, and a provider's prompt cache finds it again.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from outlive.loop.models.messages import AssistantMessage, Message, Note, ToolResultMessage, ToolSpec, UserMessage
-from outlive.loop.spoken import Answered, Unit
+from outlive.loop.spoken import Answered, Pinned, Unit, is_said
 
 RESULT_BYTES = 32_768  # of one tool's output, unless a setting says otherwise
 IMAGE_TOKENS = 1_600
@@ -59,6 +59,12 @@ def shorten(text: str, limit: int) -> str:
     return data[: room - tail].decode(errors="ignore") + word + data[len(data) - tail :].decode(errors="ignore")
 
 
+def weigh(units: Iterable[Unit], budget: int, result_bytes: int) -> int:
+    """About how many tokens they are, if none of them is left out of a `budget` that has room for them."""
+    fitter = _Fitter(max(budget, SMALLEST_BUDGET), result_bytes)
+    return sum(fitter.weigh(unit) for unit in units)
+
+
 def fit(units: Sequence[Unit], budget: int, result_bytes: int) -> list[Message]:
     """The messages of `units` in at most `budget` tokens, as estimated; a note stands where something was left out."""
     fitter = _Fitter(max(budget, SMALLEST_BUDGET) - _NOTES_TOKENS, result_bytes)
@@ -82,10 +88,20 @@ class _Fitter:
         self._all: list[_Kept] = []
         self._live: list[_Kept] = []  # those that are not left out
         self._total = 0
+        self._pinned = 0
+
+    def weigh(self, unit: Unit) -> int:
+        return _estimate(self._bounded(unit))
 
     def add(self, unit: Unit) -> None:
         bounded = self._bounded(unit)
         kept = _Kept(bounded, _estimate(bounded))
+        if isinstance(bounded, Pinned):
+            if self._pinned + kept.tokens <= self._budget // 2:
+                self._pinned += kept.tokens
+            else:
+                said = self._bounded(bounded.said)  # as any other: the rest has to fit too
+                kept = _Kept(said, _estimate(said))
         self._all.append(kept)
         self._live.append(kept)
         self._total += kept.tokens
@@ -118,9 +134,13 @@ class _Fitter:
                 return Note(shorten(text, self._budget * _BYTES_PER_TOKEN // 8))
             case Answered():
                 return _with_outputs(unit, self._result_bytes)
+            case Pinned(Note(text)):
+                return Pinned(Note(shorten(text, self._budget * _BYTES_PER_TOKEN // 4)))
+            case Pinned():
+                return unit
 
     def _make_room(self) -> None:
-        last_said = next((kept for kept in reversed(self._live) if isinstance(kept.unit, UserMessage)), None)
+        last_said = next((kept for kept in reversed(self._live) if is_said(kept.unit)), None)
         answers = [kept for kept in self._live if isinstance(kept.unit, Answered)]
         fixed = last_said.tokens if last_said else 0
         target = fixed + int((self._budget - fixed) * _AFTER_A_CUT)
@@ -141,7 +161,8 @@ class _Fitter:
             room = (self._budget - self._total + newest.tokens) * _BYTES_PER_TOKEN // 2
             self._cut(newest, max(_CUT_OUTPUT // 4, room // max(1, len(newest.unit.results))))
         for kept in self._live:
-            if self._total > self._budget and kept is not last_said and not kept.is_left_out:
+            is_spare = kept is not last_said and not isinstance(kept.unit, Pinned)
+            if self._total > self._budget and is_spare and not kept.is_left_out:
                 self._leave_out(kept)
 
     def _cut(self, kept: _Kept, limit: int) -> None:
@@ -158,14 +179,15 @@ class _Fitter:
 
 
 def _in_order_of_leaving(live: Sequence[_Kept], last_said: _Kept | None) -> list[_Kept]:
-    """Oldest first, but what a person said only after all that was answered to it, and the newest of that never."""
+    """Oldest first, but what a person said only after all that was answered to it, and the newest of that never, nor
+    what is pinned."""
     order: list[_Kept] = []
     said: list[_Kept] = []  # that waits for the end of its exchange
     for kept in live:
-        if isinstance(kept.unit, UserMessage):
+        if is_said(kept.unit):
             order += said
-            said = [] if kept is last_said else [kept]
-        else:
+            said = [] if kept is last_said or isinstance(kept.unit, Pinned) else [kept]
+        elif not isinstance(kept.unit, Pinned):
             order.append(kept)
     return [*order, *said]
 
@@ -176,7 +198,13 @@ def _with_outputs(unit: Answered, limit: int) -> Answered:
 
 
 def _messages_of(unit: Unit) -> list[Message]:
-    return [unit.answer, *unit.results] if isinstance(unit, Answered) else [unit]
+    match unit:
+        case Answered(answer, results):
+            return [answer, *results]
+        case Pinned(said):
+            return [said]
+        case _:
+            return [unit]
 
 
 def _estimate(unit: Unit) -> int:

@@ -19,6 +19,8 @@ Rule 7: a message can be withdrawn, and those that wait put in another order, un
         runs the others stops them.
 Rule 8: the model that a turn was bound to is asked until somebody wants another one (`model.changed`), or one stands in
         for it (`model.fallback`); both end with the turn. What is wanted for the conversation holds for later turns.
+Rule 9: a compaction is asked for once at a time. One that a person asked for waits for a turn, if need be for the
+        next; what the loop asked for ends with its turn. Its step has a place beside the others, and moves none.
 """
 
 from collections.abc import Iterable
@@ -28,7 +30,18 @@ from typing import Any
 from outlive.base import ConversationId, StepId, TurnId, derive
 from outlive.conversation.events import Event
 from outlive.conversation.upcast import upcast
-from outlive.loop.state import AskedFor, Binding, Call, Child, Hold, LastAnswer, OpenTurn, TurnState, Waiting
+from outlive.loop.state import (
+    AskedFor,
+    Binding,
+    Call,
+    Child,
+    Compaction,
+    Hold,
+    LastAnswer,
+    OpenTurn,
+    TurnState,
+    Waiting,
+)
 
 # As in `append`, which says by the same events that a conversation waits no more.
 _STIRS = frozenset(
@@ -39,6 +52,11 @@ _STIRS = frozenset(
 def step_id(turn: TurnId, n: int) -> StepId:
     """The id of the n-th step of a turn."""
     return StepId(derive("step", turn, n))
+
+
+def compaction_id(turn: TurnId, requested: int) -> StepId:
+    """The id of the step that does what was requested at that event."""
+    return StepId(derive("step", turn, -requested))  # places count from 1
 
 
 def fold_turn(conversation: ConversationId, events: Iterable[Event]) -> TurnState:
@@ -70,6 +88,7 @@ class _Turn:
     away: tuple[str, ...] = ()
     asked_others: dict[StepId, int] = field(default_factory=dict)
     cuts: dict[StepId, int] = field(default_factory=dict)  # the last attempt of each step that a message came into
+    too_long: set[str] = field(default_factory=set)
 
     def ask(self, seq: int, model: str) -> None:
         """From now on this model is asked."""
@@ -98,6 +117,7 @@ class _Turn:
             asked_at=self.asked_at,
             away=self.away,
             asked_others=dict(self.asked_others),
+            too_long=frozenset(self.too_long),
         )
 
 
@@ -110,6 +130,7 @@ class TurnFold:
         self._waiting: list[Waiting] = []
         self._children: dict[str, Child] = {}  # that have not ended
         self._outcomes: dict[str, str] = {}  # of those that have
+        self._compaction: Compaction | None = None
 
     @property
     def seq(self) -> int:
@@ -117,9 +138,11 @@ class TurnFold:
         return self._state.seq
 
     def state(self) -> TurnState:
-        turn = self._turn.state() if self._turn else None
+        compaction = self._compaction
+        turn = replace(self._turn.state(), compaction=compaction) if self._turn else None
         children = tuple(self._children.values())
-        return replace(self._state, turn=turn, waiting=tuple(self._waiting), children=children)
+        waiting = tuple(self._waiting)
+        return replace(self._state, turn=turn, waiting=waiting, children=children, compaction=compaction)
 
     def take(self, event: Event) -> None:
         if event.seq <= self._state.seq:
@@ -142,6 +165,10 @@ class TurnFold:
                 self._beget(upcast(event))
             case "subagent.finished":
                 self._part(upcast(event))
+            case "compaction.requested":
+                self._ask_for_compaction(upcast(event))
+            case "compaction.finished":
+                self._compaction = None
             case _:
                 if self._turn is not None and event.turn == self._turn.id:
                     self._go_on(self._turn, upcast(event))
@@ -156,7 +183,7 @@ class TurnFold:
             machine=None,
         )
         self._turn, self._waiting = None, []
-        self._children, self._outcomes = {}, {}  # a fork's parent has them
+        self._children, self._outcomes, self._compaction = {}, {}, None  # a fork's parent has them
 
     def _hear(self, event: Event) -> None:
         data = event.data
@@ -191,7 +218,9 @@ class TurnFold:
         assert event.turn is not None
         if self._turn is None or self._turn.id != event.turn:
             self._turn = _Turn(event.turn)
-        self._turn.bound = Binding(data["agent"], data["version"], data["model"])
+        turn = self._turn
+        turn.bound = Binding(data["agent"], data["version"], data["model"])
+        turn.asked, turn.asked_others, turn.away = None, {}, ()  # whoever began it has seen what was wanted before
 
     def _change_model(self, event: Event) -> None:
         data = event.data
@@ -219,6 +248,13 @@ class TurnFold:
         for place, call in enumerate(self._turn.calls if self._turn is not None else ()):
             if self._turn is not None and call.child is not None and call.child.conversation == name:
                 self._turn.calls[place] = replace(call, child=replace(call.child, outcome=outcome))
+
+    def _ask_for_compaction(self, event: Event) -> None:
+        data, turn = event.data, self._turn
+        if self._compaction is None:
+            self._compaction = Compaction(event.seq, data["reason"], data["keep"], data["tokens"])
+        if turn is not None and turn.id == event.turn and data["step"] is not None:
+            turn.too_long.add(data["step"])
 
     def _go_on(self, turn: _Turn, event: Event) -> None:
         """An event of the open turn."""
@@ -271,6 +307,8 @@ class TurnFold:
 
     def _end(self, turn: _Turn, event: Event) -> None:
         self._turn = None
+        if self._compaction is not None and self._compaction.reason != "asked":
+            self._compaction = None
         if not turn.is_interrupted:
             self._waiting = []
         elif self._waiting:

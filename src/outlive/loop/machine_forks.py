@@ -226,7 +226,7 @@ class MachineForks:
         streak = 0
         for effect in reversed(told.effects):
             found = await self._effect(origin.machine, effect)
-            if found is None or effect in told.gone:
+            if found is None or found.is_forestalled or effect in told.gone:
                 continue
             if found.n > origin.effects_mark or effect in undone:
                 lacks.append(effect)

@@ -5,9 +5,9 @@ A Plan says exactly one thing. A new thing to do is a field more here and a row 
 it refuses the plan.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from outlive.base import ConversationId, StepId, TurnId
 
@@ -28,6 +28,13 @@ class Begin(_Wire):
 class ModelStep(_Wire):
     step: StepId
     n: int  # its place in the turn, from 1
+
+
+class CompactStep(_Wire):
+    """Summarise what is old, as was requested at event `requested`."""
+
+    step: StepId
+    requested: int
 
 
 class ToolStep(_Wire):
@@ -65,16 +72,24 @@ class Plan(_Wire):
     seq: int
     begin: Begin | None = None
     model: ModelStep | None = None
+    compact: CompactStep | None = None
     tools: tuple[ToolStep, ...] = ()
     wait: Wait | None = None
     finish: Finish | None = None
     nothing: bool = False
 
+    @model_serializer(mode="wrap")
+    def _without_what_is_new(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What was added later is left out where it is not said: workers of before read all other plans."""
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if name != "compact" or value is not None}
+
     @model_validator(mode="after")
     def _says_one_thing(self) -> "Plan":
-        said = [bool(each) for each in (self.begin, self.model, self.tools, self.wait, self.finish, self.nothing)]
+        steps = (self.model, self.compact, self.tools)
+        said = [bool(each) for each in (self.begin, *steps, self.wait, self.finish, self.nothing)]
         if said.count(True) != 1:
-            raise ValueError("A plan says exactly one of begin, model, tools, wait, finish and nothing.")
+            raise ValueError("A plan says exactly one of begin, model, compact, tools, wait, finish and nothing.")
         if (self.turn is None) != self.nothing:
             raise ValueError("A plan names the turn that it is for, unless there is nothing to do.")
         return self

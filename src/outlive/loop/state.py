@@ -84,6 +84,16 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Compaction:
+    """What is old is to be summarised before the next answer (`compaction.requested`), and has not been yet."""
+
+    seq: int  # of the event that says so
+    reason: str
+    keep: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LastAnswer:
     """The newest sealed model step of the open turn."""
 
@@ -117,6 +127,8 @@ class OpenTurn:
     asked: AskedFor | None = None  # the model that somebody asked for since, or that stands in for one that is away
     away: tuple[str, ...] = ()  # models that others stand in for, since somebody last asked for one
     asked_others: dict[StepId, int] = field(default_factory=dict)  # attempts of each step with other models, or cut
+    compaction: Compaction | None = None  # that comes before anything new
+    too_long: frozenset[str] = frozenset()  # steps at which the provider's word that it is too long was heeded
 
     @property
     def model(self) -> str | None:
@@ -148,6 +160,7 @@ class TurnState:
     turn: OpenTurn | None = None
     waiting: tuple[Waiting, ...] = ()
     children: tuple[Child, ...] = ()  # subagents that have not ended, of whichever turn
+    compaction: Compaction | None = None  # without a turn: the next one begins with it
 
     @property
     def queue(self) -> tuple[Waiting, ...]:

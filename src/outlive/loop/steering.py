@@ -22,7 +22,15 @@ from outlive.base import (
     to_text,
 )
 from outlive.conversation.conversations import PAGE, Conversations
-from outlive.conversation.events import EventData, ModelChanged, ModelScope, NewEvent, TurnPaused, TurnResumed
+from outlive.conversation.events import (
+    CompactionRequested,
+    EventData,
+    ModelChanged,
+    ModelScope,
+    NewEvent,
+    TurnPaused,
+    TurnResumed,
+)
 from outlive.conversation.log import Append, Conversation
 from outlive.loop.budgets.raising import Budgets
 from outlive.loop.budgets.room import unknown_price
@@ -107,6 +115,21 @@ class Steering:
         # The loop need not be told: whoever begins the next attempt looks into the log.
         await self._steer(operation, conversation, actor, lambda fold: model_change(fold.state(), model, scope))
         return await self._conversations.get(conversation)
+
+    async def compact(
+        self, operation: OperationId, conversation: ConversationId, *, actor: str, keep: int | None = None
+    ) -> TurnState:
+        """Have what is old summarised: before the next step of the turn that is open, else before the first of the next
+        one. Asked for already: nothing changes. The conversation as it is once that is said."""
+
+        def decide(fold: QueueFold) -> EventData | None:
+            is_asked = fold.state().compaction is not None
+            return None if is_asked else CompactionRequested(reason="asked", keep=keep)
+
+        state = (await self._steer(operation, conversation, actor, decide)).state()
+        if state.turn is not None:
+            await self._tell(conversation)
+        return state
 
     # ── inside ──
 

@@ -7,12 +7,13 @@ added, with a default. Pure.
 from pydantic import BaseModel, ConfigDict
 
 from outlive.base import ConversationId, TurnId
-from outlive.loop.plan import Finish, ModelStep, Plan, ToolStep
+from outlive.loop.plan import CompactStep, Finish, ModelStep, Plan, ToolStep
 
 TURN = "loop.turn"
 
 PLAN = "loop.plan"
 CALL_MODEL = "loop.call_model"
+COMPACT = "loop.compact"
 RUN_TOOL = "loop.run_tool"
 END_TURN = "loop.end_turn"
 REST = "loop.rest"
@@ -60,6 +61,12 @@ class ModelTask(_Wire):
     conversation: ConversationId
     turn: TurnId
     model: ModelStep
+
+
+class CompactTask(_Wire):
+    conversation: ConversationId
+    turn: TurnId
+    compact: CompactStep
 
 
 class ToolTask(_Wire):

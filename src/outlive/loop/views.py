@@ -30,6 +30,7 @@ class View:
         self.conversation = conversation
         self.events: list[Event] = []
         self.size = 0
+        self.pictures = 0  # attached
         self._fold = TurnFold(conversation)
         self._budget = BudgetFold()
 
@@ -58,6 +59,8 @@ class View:
             self._budget.take(event)
             self.events.append(event)
             self.size += len(event.data_json)
+            if event.type == "message.sent":
+                self.pictures += event.data_json.count('"media_type":"image/')
         return True
 
     def has_recovery(self, step: StepId, attempt: int) -> bool:

@@ -18,9 +18,10 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from outlive.base import ConversationId, TurnId
-from outlive.loop.plan import Finish, ModelStep, Plan, ToolStep, Wait, newest
+from outlive.loop.plan import CompactStep, Finish, ModelStep, Plan, ToolStep, Wait, newest
 from outlive.loop.tasks import (
     CALL_MODEL,
+    COMPACT,
     END_TURN,
     INTERRUPT,
     PLAN,
@@ -28,6 +29,7 @@ from outlive.loop.tasks import (
     RUN_TOOL,
     SUBMIT,
     TURN,
+    CompactTask,
     EndTask,
     Interrupt,
     LookTask,
@@ -112,7 +114,8 @@ class Turn:
 
     async def _do(self, plan: Plan, turn: TurnId) -> Plan:
         """Run what the plan says, at the same time; what is interrupted is waited for, so that it ends cleanly."""
-        steps: Sequence[ModelStep | ToolStep] = [plan.model] if plan.model else plan.tools
+        alone = plan.model or plan.compact
+        steps: Sequence[ModelStep | CompactStep | ToolStep] = [alone] if alone else plan.tools
         running = [asyncio.create_task(self._step(turn, step)) for step in steps]
         await workflow.wait_condition(
             lambda: all(task.done() for task in running) or self._interrupt_of(plan) is not None
@@ -173,11 +176,14 @@ class Turn:
     def _is_stirred(self, plan: Plan) -> bool:
         return self._submitted != self._looked or self._interrupt_of(plan) is not None
 
-    async def _step(self, turn: TurnId, step: ModelStep | ToolStep) -> Plan:
+    async def _step(self, turn: TurnId, step: ModelStep | CompactStep | ToolStep) -> Plan:
         task: Any
         if isinstance(step, ModelStep):
             name, within = CALL_MODEL, _MODEL_WITHIN
             task = ModelTask(conversation=self._conversation, turn=turn, model=step)
+        elif isinstance(step, CompactStep):
+            name, within = COMPACT, _MODEL_WITHIN
+            task = CompactTask(conversation=self._conversation, turn=turn, compact=step)
         else:
             name, within = RUN_TOOL, _TOOL_WITHIN
             task = ToolTask(conversation=self._conversation, turn=turn, tool=step)

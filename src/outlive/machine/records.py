@@ -7,7 +7,7 @@ Rule 2: an effect is begun only by the node and generation that the machine's re
 """
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from outlive.base import CheckpointId, ConversationId, EffectId, MachineId, NodeId, OperationId, PrincipalId
@@ -70,6 +70,9 @@ class MachineRecords(Protocol):
         ...
 
 
+USED_UP_FOR = timedelta(days=90)  # far longer than any process stands still and then goes on
+
+
 class EffectBegin(NamedTuple):
     """What `Effects.begin` found: the line of the journal, and whether it was written just now."""
 
@@ -87,8 +90,8 @@ class Effects(Protocol):
         ...
 
     async def use_up(self, effect: EffectId, *, at: datetime) -> None:
-        """From now on no machine begins it that has not: `effect.forestalled` (conflict). Who begins it at this very
-        moment may still come through; `forestall` says so."""
+        """From now on no machine begins it that has not: `effect.forestalled` (conflict), for `USED_UP_FOR`. Who begins
+        it at this very moment may still come through; `forestall` says so."""
         ...
 
     async def forestall(self, machine: MachineId, effect: EffectId, *, at: datetime) -> Effect | None:

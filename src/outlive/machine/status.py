@@ -94,6 +94,8 @@ class MachineEvent(BaseModel):
 
 
 EffectState = Literal["started", "finished", "timeout", "lost"]
+
+
 FORESTALLED = "forestalled"  # in the place of the digest of a request: no request has it
 
 
@@ -127,7 +129,7 @@ class Effect(BaseModel):
 
     @property
     def is_forestalled(self) -> bool:
-        """Whether it was stopped before it began: it never does."""
+        """It was stopped before it began, so nothing was ever done under this id."""
         return self.digest == FORESTALLED
 
 

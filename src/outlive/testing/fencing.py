@@ -7,6 +7,7 @@ import pytest
 
 from outlive.base import FencedError, OutliveError, StepId, new_step_id, new_turn_id
 from outlive.conversation.events import (
+    SEALS,
     ApprovalRequested,
     Event,
     MessageSent,
@@ -81,7 +82,7 @@ def expected_open(events: list[Event], upto: int) -> list[OpenAttempt]:
     for event in events[:upto]:
         if event.type == "step.started" and event.step and event.attempt:
             opened[event.step] = OpenAttempt(event.step, event.attempt, event.seq, event.turn)
-        elif event.type in ("model.responded", "tool.finished") and event.step:
+        elif event.type in SEALS and event.step:
             opened.pop(event.step, None)
         elif event.type in ("turn.finished", "turn.interrupted"):
             opened.clear()

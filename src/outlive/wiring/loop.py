@@ -13,6 +13,7 @@ from temporalio.client import Client
 from outlive.base import OutliveError
 from outlive.loop.activities import (
     AnnounceActivities,
+    CompactionActivities,
     ModelActivities,
     ModelBounds,
     OfferActivities,
@@ -94,6 +95,7 @@ async def open_loop_parts(
             activities=(
                 *PlanActivities(scribe, parts.agents).all,
                 *ModelActivities(scribe, parts.agents, models, bounds, others).all,
+                *CompactionActivities(scribe, parts.agents, models, bounds).all,
                 *ToolActivities(scribe, parts.agents, tools, others).all,
                 *OfferActivities(parts.offers, parts.conversations.blobs, parts.clock).all,
                 *_waiting(settings, parts, tools, scribe, client),

@@ -13,6 +13,7 @@ from outlive.base import new_conversation_id
 pytestmark = pytest.mark.anyio
 
 CONVERSATION = f"/v1/conversations/{new_conversation_id()}"
+MESSAGE = "msg_" + "0" * 32
 PROTECTED = [
     ("GET", "/v1/conversations"),
     ("POST", "/v1/conversations"),
@@ -36,6 +37,10 @@ PROTECTED = [
     ("GET", f"{CONVERSATION}/subagents"),
     ("GET", f"{CONVERSATION}/budget"),
     ("POST", f"{CONVERSATION}/budget"),
+    ("POST", f"{CONVERSATION}/compact"),
+    ("GET", f"{CONVERSATION}/pins"),
+    ("PUT", f"{CONVERSATION}/pins/{MESSAGE}"),
+    ("DELETE", f"{CONVERSATION}/pins/{MESSAGE}"),
     ("POST", "/v1/blobs"),
     ("GET", "/v1/blobs/b3_" + "0" * 64),
     ("GET", f"{CONVERSATION}/artifacts"),
@@ -61,7 +66,10 @@ TAKEN_AS_THEY_ARE = (
 
 
 def test_the_matrix_covers_every_route(api_routes: set[tuple[str, str]]) -> None:
-    named = {(method, path.replace(CONVERSATION, "/v1/conversations/{conversation}")) for method, path in PROTECTED}
+    named = {
+        (method, path.replace(CONVERSATION, "/v1/conversations/{conversation}").replace(MESSAGE, "{message}"))
+        for method, path in PROTECTED
+    }
     named |= {("GET", path) for path in PUBLIC} | {("GET", "/v1/blobs/{name}")}
     assert {(method, path) for method, path in api_routes if not path.startswith(TAKEN_AS_THEY_ARE)} <= named
 

@@ -29,6 +29,7 @@ async def posts(api: Api) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
         ("/v1/conversations", {"title": "a"}, {"title": "b"}),
         (f"/v1/conversations/{conversation}/messages", {"text": "a"}, {"text": "b"}),
         (f"/v1/conversations/{conversation}/fork", {"at": 1}, {}),
+        (f"/v1/conversations/{conversation}/compact", {"keep": 4}, {}),
         ("/v1/agents", agent, agent | {"instructions": "Other."}),
     ]
 
@@ -54,6 +55,7 @@ async def test_the_matrix_covers_every_post_of_json_that_needs_no_machine_and_no
         f"{conversation}/pause",  # needs an open turn
         f"{conversation}/resume",
         f"{conversation}/model",
+        f"{conversation}/compact",
         f"{conversation}/races",  # needs machines
         "/v1/races/{race}/choose",
         f"{conversation}/replay",  # needs a turn that has ended

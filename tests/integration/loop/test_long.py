@@ -80,7 +80,9 @@ async def test_a_conversation_of_209_000_tokens_and_100_model_calls_ends_with_a_
     assert data_of(events, "turn.recovered") == []
     assert data_of(events, "model.responded")[-1]["text"] == "That was all."
     assert [each["outcome"] for each in data_of(events, "tool.finished")] == ["finished"] * (CALLS - 1)
-    assert size.model_calls == len(provider.calls) == CALLS
+    compactions = [each["outcome"] for each in data_of(events, "compaction.finished")]
+    assert compactions in (["compacted"], ["compacted"] * 2), "few, however long it gets"
+    assert size.model_calls == len(provider.calls) - len(compactions) == CALLS
     assert size.tokens >= 209_000
     assert size.tool_bytes >= (CALLS - 2) * OUTPUT
     assert 0 < size.events < SUGGESTED_EVENTS / 2

@@ -71,8 +71,8 @@ async def test_a_conversation_that_is_too_long_for_the_model_is_told_shorter(
     turn = await stage.send(conversation, "[[say Short.]]", "anthropic:pretend-6k")
     events = await stage.ended(conversation, turn)
     assert data_of(events, "model.responded")[-1]["text"] == "Short."
-    assert provider.calls[-1].outcome == "answered"
-    assert provider.calls[-2].outcome == "refused"
+    assert [each["outcome"] for each in data_of(events, "compaction.finished")] == ["compacted"]
+    assert [call.outcome for call in provider.calls] == ["answered", "refused", "answered", "answered"]
 
 
 async def test_without_a_key_the_turn_ends_with_the_variable_to_set(

@@ -212,3 +212,22 @@ def test_a_live_region_never_outgrows_its_room(text: str, width: int, height: in
 
 def test_a_live_region_shows_the_end() -> None:
     assert tail_lines("one\ntwo\nthree four", 5, 2) == ["three", "four"]
+
+
+def test_a_compaction_is_followed_as_a_step_whose_summary_is_written_once() -> None:
+    def happened(type: str, seq: int | None, **data: Any) -> Event:
+        return Event(None, seq, f"p{seq}", "conv_1", "turn_1", "step_1", 1, type, 1, "at", "agent:coder", data)
+
+    follow = PipeFollow()
+    shown = follow.show(happened("compaction.requested", 1, reason="full"))
+    shown += follow.show(happened("step.started", 2, kind="compaction", name="demo:"))
+    shown += follow.show(happened("model.delta", None, text="So far.", offset=0))
+    sealed = {"outcome": "compacted", "summary": "So far.", "parts": 8, "before": 4000, "after": 900, "usage": {}}
+    shown += follow.show(happened("compaction.finished", 3, **sealed))
+    assert shown == (
+        "[1] the conversation is as long as the model can read: what is old is summarised first\n"
+        "[…] summary, live\n    So far.\n"
+        "[3] compaction: 8 parts are told by a summary from here on (about 4,000 tokens before, 900 after), as above\n"
+    )
+    failed = {"kind": "compaction", "seq": 4, "outcome": "failed", "reason": HOSTILE}
+    assert is_harmless(block_of(failed).head)

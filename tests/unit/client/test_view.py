@@ -115,3 +115,21 @@ def test_a_fork_does_not_go_on_with_what_its_parent_left_open() -> None:
     view = view_of(started(1), delta("half", 0), event("conversation.created", 2, step=None, parent={"at": 1}))
     assert view.open_items() == []
     assert [item["kind"] for item in view.items()] == ["answer", "note"]
+
+
+def compacted(seq: int, **more: Any) -> Event:
+    return event("compaction.finished", seq, 1, outcome="compacted", summary="So far.", parts=8, **more)
+
+
+def test_a_compaction_is_shown_while_it_is_made_and_a_pin_on_its_message() -> None:
+    view = view_of(event("message.sent", 1, step=None, message="msg_1", text="hi", attachments=[]))
+    view.fold(event("compaction.requested", 2, step=None, reason="asked"))
+    view.fold(started(3, kind="compaction"))
+    view.fold(delta("So", 0))
+    [message, note, step] = view.items()
+    assert (message["pinned"], note["type"]) == (False, "compaction.requested")
+    assert (step["kind"], step["summary"], step["outcome"]) == ("compaction", "So", None)
+    view.fold(compacted(4, reason=None))
+    view.fold(event("message.pinned", 5, step=None, message="msg_1"))
+    [message, _, step] = view.items()
+    assert (message["pinned"], step["summary"], step["state"]) == (True, "So far.", "sealed")

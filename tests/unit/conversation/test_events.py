@@ -38,6 +38,7 @@ PUBLIC_TYPES = """
     budget.raised message.hurried message.withdrawn queue.ordered
     budget.raised
     model.fallback model.changed
+    message.pinned message.unpinned compaction.requested compaction.finished
 """.split()
 
 
@@ -109,12 +110,13 @@ class TestGoldenFile:
 def test_every_type_is_an_item_or_left_out_on_purpose() -> None:
     shown = set()
     for type in DURABLE:
-        if type not in ("model.responded", "tool.requested", "tool.finished"):
+        if type not in ("model.responded", "tool.requested", "tool.finished", "compaction.finished"):
             transcript = Transcript()
             transcript.fold(stored(GOLDEN / f"v{DURABLE[type].v}" / f"{type}.json"))
             shown |= {type for _ in transcript.to_json()["items"]}
     assert set(DURABLE) - shown == {
-        *("turn.started", "turn.parked", "message.hurried", "model.responded", "tool.requested", "tool.finished")
+        *("turn.started", "turn.parked", "message.hurried", "model.responded", "tool.requested", "tool.finished"),
+        *("compaction.finished", "message.pinned", "message.unpinned"),  # they are said of the message
     }
 
 

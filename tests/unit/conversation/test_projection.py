@@ -5,13 +5,18 @@ import pytest
 from outlive.base import BrokenError
 from outlive.conversation.events import (
     ApprovalRequested,
+    CompactionFinished,
+    CompactionRequested,
     ConversationArchived,
     ConversationCreated,
     Delta,
     EventData,
     MachineLost,
+    MessagePinned,
     MessageSent,
+    MessageUnpinned,
     Parent,
+    StepStarted,
     TurnFinished,
     TurnInterrupted,
     TurnStarted,
@@ -34,8 +39,25 @@ def test_a_message_is_an_item_of_its_own() -> None:
             "text": "Hi",
             "attachments": [],
             "withdrawn": False,
+            "pinned": False,
         }
     ]
+    log.add(MessagePinned(message="msg_1"))
+    assert [item["pinned"] for item in log.items()] == [True]
+    log.add(MessageUnpinned(message="msg_1"))
+    assert [item["pinned"] for item in log.items()] == [False]
+
+
+def test_a_compaction_is_a_step_whose_summary_is_shown_while_it_is_made() -> None:
+    log = Log()
+    log.add(CompactionRequested(reason="asked"))
+    log.add(StepStarted(kind="compaction", name="demo:"), ONE, 1)
+    note, step = log.items()
+    assert (note["kind"], note["type"]) == ("note", "compaction.requested")
+    assert (step["kind"], step["state"], step["summary"], step["outcome"]) == ("compaction", "open", "", None)
+    log.add(CompactionFinished(outcome="compacted", summary="So far.", through=1, parts=1, model="demo:"), ONE, 1)
+    sealed = log.items()[-1]
+    assert (sealed["state"], sealed["summary"], sealed["parts"]) == ("sealed", "So far.", 1)
 
 
 def test_an_answer_is_what_its_seal_says() -> None:

@@ -3,6 +3,8 @@
 from outlive.base import ConversationId, StepId, TurnId, derive, new_conversation_id, new_message_id, new_turn_id
 from outlive.conversation.append import Known, Plan, Summary, plan
 from outlive.conversation.events import (
+    CompactionFinished,
+    CompactionRequested,
     ConversationCreated,
     Event,
     EventData,
@@ -20,7 +22,7 @@ from outlive.conversation.events import (
     TurnStarted,
 )
 from outlive.conversation.log import Append, Appended, Writer
-from outlive.loop.fold import fold_turn
+from outlive.loop.fold import compaction_id, fold_turn
 from outlive.loop.state import TurnState
 
 AT = "2030-01-02T03:04:05.000006Z"
@@ -115,6 +117,17 @@ class Log:
         """A whole tool step."""
         self.request(turn, n, call)
         self.finish_tool(turn, n, data or finished(call.id))
+
+    def ask_to_compact(self, turn: TurnId | None = None, reason: str = "asked", **more: object) -> int:
+        asked = CompactionRequested.model_validate({"reason": reason, **more})
+        return self.append(asked, turn=turn).events[0].seq
+
+    def compact(self, turn: TurnId, requested: int, **data: object) -> None:
+        """A whole compaction."""
+        step = compaction_id(turn, requested)
+        self.append(StepStarted(kind="compaction", name="demo:"), turn=turn, writer=Writer(step, 1, 0))
+        sealed = CompactionFinished.model_validate({"outcome": "compacted", "model": "demo:", **data})
+        self.append(sealed, turn=turn, writer=Writer(step, 1, 1))
 
     def park(self, turn: TurnId) -> None:
         self.append(TurnParked(), turn=turn)

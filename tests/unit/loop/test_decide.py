@@ -7,8 +7,8 @@ import pytest
 from outlive.base import TurnId
 from outlive.conversation.events import ConversationCreated, ModelResponded, TurnPaused, TurnResumed
 from outlive.loop.decide import Limits, Runs, decide
-from outlive.loop.fold import step_id
-from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep, Wait
+from outlive.loop.fold import compaction_id, step_id
+from outlive.loop.plan import Begin, CompactStep, Finish, ModelStep, Plan, ToolStep, Wait
 from unit.loop.logs import Log, answer, call, finished
 
 RUNS: Mapping[str, Runs] = {"read": "parallel", "look": "parallel", "shell": "in_turn"}
@@ -215,3 +215,80 @@ def test_a_paused_turn_can_be_interrupted(log: Log, turn: TurnId) -> None:
     log.append(TurnPaused(), turn=turn)
     log.interrupt(turn)
     assert planned(log).finish == Finish(outcome="interrupted")
+
+
+def compact_step(turn: TurnId, requested: int) -> CompactStep:
+    return CompactStep(step=compaction_id(turn, requested), requested=requested)
+
+
+def test_a_compaction_comes_before_the_next_answer_and_moves_no_step(log: Log, turn: TurnId) -> None:
+    asked = log.ask_to_compact(turn, "full")
+    log.ask_to_compact(turn)
+    assert planned(log).compact == compact_step(turn, asked), "the first one that was asked for"
+    log.compact(turn, asked)
+    assert planned(log).model == model_step(turn, 1)
+
+
+def test_a_compaction_waits_for_the_results_of_calls_and_comes_before_the_end(log: Log, turn: TurnId) -> None:
+    log.answered(turn, 1, answer("", call("1", "read")))
+    asked = log.ask_to_compact(turn)
+    assert [step.call for step in planned(log).tools] == ["1"]
+    log.tool(turn, 2, call("1", "read"))
+    assert planned(log).compact == compact_step(turn, asked)
+    log.compact(turn, asked)
+    log.answered(turn, 3, answer())
+    again = log.ask_to_compact(turn)
+    assert planned(log).compact == compact_step(turn, again)
+    log.compact(turn, again, outcome="failed", reason="no")
+    assert planned(log).finish == Finish(outcome="done"), "one that failed is over too"
+
+
+def test_a_compaction_that_was_asked_for_while_no_turn_was_open_is_the_first_step_of_the_next(log: Log) -> None:
+    asked = log.ask_to_compact()
+    assert planned(log).nothing
+    turn = log.message("Go on")
+    assert planned(log).begin is not None
+    log.begin(turn)
+    assert planned(log).compact == compact_step(turn, asked)
+
+
+def test_what_the_loop_asked_for_ends_with_its_turn_and_what_a_person_asked_for_does_not(
+    log: Log, turn: TurnId
+) -> None:
+    log.ask_to_compact(turn, "full")
+    log.interrupt(turn)
+    log.end(turn, "interrupted")
+    following = log.message("Again")
+    log.begin(following)
+    assert planned(log).model == model_step(following, 1)
+    asked = log.ask_to_compact(following)
+    log.interrupt(following)
+    log.end(following, "interrupted")
+    last = log.message("And again")
+    log.begin(last)
+    assert planned(log).compact == compact_step(last, asked)
+
+
+def test_a_fork_does_not_compact_what_its_parent_was_asked_to(log: Log, turn: TurnId) -> None:
+    log.ask_to_compact(turn)
+    fork = Log(ConversationCreated(), tuple(log.events))
+    following = fork.message("Hi")
+    fork.begin(following)
+    assert planned(fork).model == model_step(following, 1)
+
+
+def test_a_paused_turn_begins_no_compaction(log: Log, turn: TurnId) -> None:
+    log.ask_to_compact(turn)
+    log.append(TurnPaused(), turn=turn)
+    assert planned(log).wait == Wait()
+
+
+def test_the_word_of_a_provider_is_heeded_once_at_a_step(log: Log, turn: TurnId) -> None:
+    step = log.start(turn, 1)
+    asked = log.ask_to_compact(turn, "too_long", step=step, tokens=9_000)
+    state = log.state().turn
+    assert state is not None
+    assert state.compaction is not None
+    assert (state.compaction.tokens, [*state.too_long]) == (9_000, [step])
+    log.compact(turn, asked)
+    assert planned(log).model == model_step(turn, 1), "the step is tried again"

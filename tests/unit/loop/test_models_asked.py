@@ -55,6 +55,17 @@ def test_a_turn_asks_what_it_was_bound_to_until_the_log_says_otherwise(log: Log,
     assert now(log).model == "demo:", "the next turn begins with the first again"
 
 
+def test_a_turn_asks_what_it_began_with_though_another_was_wanted_before_it_began(log: Log) -> None:
+    turn = log.message()
+    change(log, turn, "demo:wanted")
+    log.message(model="demo:newest")
+    plan = decide(log.state(), {})
+    assert plan.begin is not None
+    assert plan.begin.model == "demo:newest"
+    log.begin(turn)
+    assert now(log).model == "demo:", "what the turn began with, which had seen all of it"
+
+
 def test_a_fallback_holds_to_the_end_of_the_turn_and_the_next_one_begins_with_the_first(log: Log, turn: TurnId) -> None:
     for attempt in (1, 2, 3):
         log.start(turn, 1, attempt)

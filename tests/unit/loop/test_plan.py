@@ -6,12 +6,13 @@ import pytest
 from pydantic import ValidationError
 
 from outlive.base import StepId, new_conversation_id, new_turn_id
-from outlive.loop.plan import Begin, Finish, ModelStep, Plan, ToolStep, Wait, newest
+from outlive.loop.plan import Begin, CompactStep, Finish, ModelStep, Plan, ToolStep, Wait, newest
 
 CONVERSATION, TURN = new_conversation_id(), new_turn_id()
 SAID: list[dict[str, Any]] = [
     {"begin": Begin(agent="coder", model="demo:")},
     {"model": ModelStep(step=StepId("step_1"), n=1)},
+    {"compact": CompactStep(step=StepId("step_1"), requested=7)},
     {"tools": (ToolStep(step=StepId("step_2"), call="c", name="shell"),)},
     {"wait": Wait(until="2030-01-02T03:04:05.000006Z")},
     {"finish": Finish(outcome="failed", reason="no key")},
@@ -22,6 +23,11 @@ SAID: list[dict[str, Any]] = [
 def test_a_plan_comes_back_from_the_wire_as_it_was(said: dict[str, Any]) -> None:
     plan = Plan(conversation=CONVERSATION, turn=TURN, seq=7, **said)
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_what_a_plan_does_not_say_workers_of_before_need_not_know() -> None:
+    written = Plan(conversation=CONVERSATION, turn=TURN, seq=7, **SAID[0]).model_dump_json()
+    assert "compact" not in written
 
 
 def test_a_plan_says_exactly_one_thing() -> None:

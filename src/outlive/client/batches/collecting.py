@@ -41,6 +41,8 @@ class Collected:
             case "model.responded":
                 self.answer = str(data.get("text", ""))
                 self._add(data.get("usage") or {})
+            case "compaction.finished":
+                self._add(data.get("usage") or {})
             case "approval.requested":
                 self.question = str(data.get("question", ""))
             case "approval.decided":

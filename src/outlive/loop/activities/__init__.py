@@ -5,6 +5,7 @@ returns the next plan, so whoever dies in between is followed by one that finds 
 """
 
 from outlive.loop.activities.announce import AnnounceActivities
+from outlive.loop.activities.compaction import CompactionActivities
 from outlive.loop.activities.model import ModelActivities, ModelBounds
 from outlive.loop.activities.offers import OfferActivities
 from outlive.loop.activities.plan import PlanActivities
@@ -13,6 +14,7 @@ from outlive.loop.activities.tool import ToolActivities
 
 __all__ = [
     "AnnounceActivities",
+    "CompactionActivities",
     "ModelActivities",
     "ModelBounds",
     "OfferActivities",

@@ -6,6 +6,7 @@ Rule 2: what goes wrong at the provider is tried again as `models.errors` says, 
 Rule 3: which model is asked is what the log says when the attempt begins (`OpenTurn.model`): an attempt begins only at
         the head that this was read from. An agent's fallbacks stand in for one that is away, as `models.fallbacks`
         says, each said in the log before it is asked.
+Rule 4: where the model would be told more than it can read, a compaction comes first (`fullness.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,30 +18,22 @@ from typing import Any, NamedTuple
 from temporalio import activity
 
 from outlive.base import ConflictError, CrashPoint, OutliveError, StepId, reach
-from outlive.conversation.events import ModelFallback, ModelResponded, ToolCall, TurnFinished, Usage
+from outlive.conversation.events import ModelFallback, ModelResponded, ToolCall, TurnFinished
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import Progress, run_beating
 from outlive.loop.activities.begin import begin_turn
 from outlive.loop.activities.budget import find_room
+from outlive.loop.activities.fullness import Fullness
 from outlive.loop.activities.holding import forget_undone
 from outlive.loop.activities.hurrying import unless_hurried
+from outlive.loop.activities.listening import listen, retry_later, usage_of
 from outlive.loop.activities.pictures import fetch_pictures
 from outlive.loop.activities.scribe import MOVED, Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
 from outlive.loop.budgets import Asked, room_for_answer
 from outlive.loop.context import BOUNDS, Bounds, build_context
-from outlive.loop.failures import to_failure
 from outlive.loop.fitting import estimate_tokens, estimate_tools
-from outlive.loop.models import (
-    Answer,
-    ContextTooLongError,
-    ModelRequest,
-    OutageError,
-    Piece,
-    TextDelta,
-    cost_usd,
-    retry_delay_s,
-)
+from outlive.loop.models import Answer, ContextTooLongError, ModelRequest
 from outlive.loop.models import Usage as Counted
 from outlive.loop.models.fallbacks import next_model
 from outlive.loop.models.prices import price_of
@@ -99,6 +92,7 @@ class ModelActivities:
         self._agents = agents
         self._models = models
         self._bounds = bounds
+        self._fullness = Fullness(scribe, bounds.context, bounds.max_tokens)
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
@@ -159,6 +153,9 @@ class ModelActivities:
             await self._scribe.seal(view, at.writer, _sealed(answer, at.model))
             reach(CrashPoint.MODEL_AFTER_SEAL)
             await self._end_with(view, at.turn)
+        except _CompactFirstError as first:
+            assert at is not None
+            await self._scribe.say_retry(view, at.turn, at.step, at.attempt + 1, first.message)
         except OutliveError as error:
             await self._scribe.views.refresh(view)
             return await self._go_on_after(view, task, at, error)
@@ -174,6 +171,8 @@ class ModelActivities:
             assert turn.bound is not None
             assert turn.model is not None
             persona = await self._agents.persona(turn.bound)
+            if await self._is_full(view, turn, step, persona):
+                return None
             may_begin, max_tokens = await self._find_room(view, turn, task, persona)
             if not may_begin:
                 return None
@@ -188,6 +187,15 @@ class ModelActivities:
                     raise
                 await self._scribe.views.refresh(view)
         raise ConflictError("append.moved", "The conversation is written to all the time; the step is tried again.")
+
+    async def _is_full(self, view: View, turn: OpenTurn, step: StepId, persona: Persona) -> bool:
+        """Whether a compaction comes first."""
+        if turn.attempts_of_model(step) or not self._fullness.may_be_full(view, turn, persona):
+            return False  # before the first attempt of this model it was looked at
+        others = await self._tell_others(view, turn, step, persona)
+        spent = estimate_tokens(_instructions(persona, others))
+        spent += estimate_tools(specs_of(persona.tools, others.tools))
+        return await self._fullness.is_asked_for(view, turn, persona, spent)
 
     async def _find_room(self, view: View, turn: OpenTurn, task: ModelTask, persona: Persona) -> tuple[bool, int]:
         """Whether the budget has room for an answer, and how long it may be."""
@@ -204,21 +212,22 @@ class ModelActivities:
         """About how many tokens the next answer has to read."""
         images = await fetch_pictures(self._scribe.conversations.blobs, view.events)
         others = await self._tell_others(view, turn, step, persona)
-        context = build_context(
-            view.events, instructions=_instructions(persona, others), bounds=self._bounds.context, images=images
-        )
+        assert turn.model is not None
+        bounds = self._fullness.bounds_of(persona, turn.model)
+        context = build_context(view.events, instructions=_instructions(persona, others), bounds=bounds, images=images)
         return context.tokens + estimate_tools(specs_of(persona.tools, others.tools))
 
     # ── asking ──
 
     async def _ask(self, at: _At) -> Answer:
-        """Ask once; with less context if the provider finds it too long."""
+        """Ask once. If the provider finds it too long, a compaction comes first; where that is of no use, ask with less
+        context."""
         client, name = await self._models.find(at.model)
         images = await fetch_pictures(self._scribe.conversations.blobs, at.view.events)
         others = await self._tell_others(at.view, at.turn, at.step, at.persona)
         tools = specs_of(at.persona.tools, others.tools)
         instructions = _instructions(at.persona, others)
-        bounds = self._bounds.context
+        bounds = self._fullness.bounds_of(at.persona, at.model)
         reach(CrashPoint.MODEL_BEFORE_CALL)
         for tries_left in reversed(range(_SHORTER_TRIES)):
             context = build_context(
@@ -239,8 +248,12 @@ class ModelActivities:
             at.sent[:] = [context.tokens + estimate_tools(tools)]
             try:
                 async with aclosing(client.stream(request)) as pieces:
-                    return await self._listen(at, pieces)
-            except ContextTooLongError:
+                    return await listen(pieces, at.writer, at.said, at.progress)
+            except ContextTooLongError as error:
+                if not at.said and await self._fullness.is_too_long(
+                    at.view, at.turn, at.step, at.persona, context.tokens
+                ):
+                    raise _CompactFirstError(error.code, f"{error.message} (what is old is summarised first)") from None
                 if not tries_left or at.said:
                     raise
                 bounds = replace(bounds, tokens=context.tokens // 2)
@@ -253,38 +266,13 @@ class ModelActivities:
         operator = operator_of(view.conversation, turn.bound)
         return await self._others.tell(persona, view.conversation, turn.id, step, operator)
 
-    async def _listen(self, at: _At, pieces: Any) -> Answer:
-        """Show what comes, to the end."""
-        while True:
-            piece = await self._next(pieces)
-            match piece:
-                case Answer() as answer:
-                    return answer
-                case TextDelta(text):
-                    at.writer.delta(text)
-                    if not at.said:
-                        reach(CrashPoint.MODEL_AFTER_FIRST_DELTA)
-                    at.said.append(text)
-                    at.progress.characters += len(text)
-                case _:
-                    at.progress.characters += len(piece.text)
-
-    async def _next(self, pieces: Any) -> Piece:
-        """However long it takes: the client watches the wire, where a model that thinks in silence still gives signs of
-        life, and the step has a deadline of its own."""
-        try:
-            piece: Piece = await anext(pieces)
-            return piece
-        except StopAsyncIteration:
-            raise OutageError("model.outage", "The answer broke off; the step is tried again.") from None
-
     # ── ends ──
 
     async def _go_on_after(self, view: View, task: ModelTask, at: _At | None, error: OutliveError) -> Plan:
         """What follows `error`: another model, another attempt, or the end of the turn. `at`: None if no attempt was
         begun."""
         turn, step = view.state.turn, task.model.step
-        if turn is None or not _is_due(turn, task):
+        if turn is None or not _is_open(turn, task):
             return self._scribe.views.decide(view)
         before = at.turn if at is not None else turn
         attempt = before.attempts.get(step, 0) + 1
@@ -297,7 +285,7 @@ class ModelActivities:
         fallback. The log says so then, with the reason."""
         for _ in range(_TRIES):
             turn = view.state.turn
-            if turn is None or not _is_due(turn, task) or turn.attempts.get(at.step, 0) != at.attempt:
+            if turn is None or not _is_open(turn, task) or turn.attempts.get(at.step, 0) != at.attempt:
                 return True  # others go on with it
             if turn.model != at.model and turn.model is not None and error.code.startswith("model."):
                 reason = f"{error.message} ({turn.model} is asked now)"
@@ -334,10 +322,7 @@ class ModelActivities:
         self, view: View, turn: OpenTurn, step: StepId, attempt: int, tried: int, error: OutliveError
     ) -> Plan:
         """`tried`: attempts of this model."""
-        delay_s = retry_delay_s(error, tried, _spread(step, attempt))
-        if delay_s is not None:
-            await self._scribe.say_retry(view, turn, step, attempt + 1, f"{error.message} ({_soon(delay_s)})")
-            raise to_failure(error, after_s=delay_s)
+        await retry_later(self._scribe, view, turn, step, attempt, tried, error)
         if error.code.startswith("model.") or not (error.is_retryable or error.kind in ("conflict", "fenced")):
             finish = Finish(outcome="failed", words=await self._scribe.put_words(error.message))
             return Plan(conversation=view.conversation, turn=turn.id, seq=view.seq, finish=finish)
@@ -357,13 +342,22 @@ class ModelActivities:
         text = "".join(at.said)
         if text.strip():
             counted = Counted(input_tokens=sum(at.sent), output_tokens=estimate_tokens(text))
-            usage = _usage(counted, at.model).model_copy(update={"estimated": True})
+            usage = usage_of(counted, at.model).model_copy(update={"estimated": True})
             partial_answer = ModelResponded(text=text, model=at.model, usage=usage, stop_reason="interrupted")
             await self._scribe.seal(at.view, at.writer, partial_answer)
         return bool(text.strip())
 
 
+class _CompactFirstError(ContextTooLongError):
+    """What is too long is made shorter, and the step is tried again."""
+
+
 def _is_due(turn: OpenTurn | None, task: ModelTask) -> bool:
+    """Whether the step is next: not if something else comes first by now."""
+    return _is_open(turn, task) and turn is not None and turn.compaction is None
+
+
+def _is_open(turn: OpenTurn | None, task: ModelTask) -> bool:
     """Whether the step still has to be done: not if it is sealed, or of a turn that is over."""
     if turn is None or turn.id != task.turn or not turn.may_take(task.model.step):
         return False
@@ -383,25 +377,6 @@ def _sealed(answer: Answer, model: str) -> ModelResponded:
         ],
         blocks=[*answer.blocks],
         model=model,
-        usage=_usage(answer.usage, model),
+        usage=usage_of(answer.usage, model),
         stop_reason=answer.stop_reason,
     )
-
-
-def _usage(counted: Counted, model: str) -> Usage:
-    return Usage(
-        input_tokens=counted.input_tokens,
-        output_tokens=counted.output_tokens,
-        cache_read_tokens=counted.cache_read_tokens,
-        cache_write_tokens=counted.cache_write_tokens,
-        cost_usd=cost_usd(model, counted),
-    )
-
-
-def _spread(step: StepId, attempt: int) -> float:
-    """A number from 0 to 1 that differs between steps and attempts."""
-    return (int(step[-4:], 16) * (2 * attempt + 1)) % 65536 / 65535
-
-
-def _soon(delay_s: float) -> str:
-    return f"again in {delay_s:.1f} s" if delay_s >= 0.1 else "again at once"

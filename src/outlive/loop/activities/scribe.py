@@ -28,6 +28,8 @@ from outlive.machine.terminal.status import Operator
 
 # Somebody wrote first: look again.
 MOVED = frozenset({"append.moved", "append.key_reused", "turn.over"})
+StepKind = Literal["model", "tool", "compaction"]
+
 _GONE_ON = 1  # the batch of an attempt after the one that began it
 _GONE = "The attempt before it ended without a word: its worker is gone, or was told to stop."
 
@@ -120,7 +122,7 @@ class Scribe:
         view: View,
         turn: OpenTurn,
         step: StepId,
-        kind: Literal["model", "tool"],
+        kind: StepKind,
         name: str,
         *more: EventData,
         expect: int | None = None,

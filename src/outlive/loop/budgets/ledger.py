@@ -1,7 +1,7 @@
 """What a conversation has used, from its log alone. Pure, and incremental: `take` the next event, ask for the `ledger`.
 
-Rule 1: a model step counts when it is sealed, with all its tokens: read from a cache, written to it, or neither. A step
-        counts when it has started, once, however often it was tried.
+Rule 1: a model step, and a compaction, counts when it is sealed, with all its tokens: read from a cache, written to
+        it, or neither. A step counts when it has started, once, however often it was tried.
 Rule 2: time runs while the turn does. From `turn.parked` on, until something comes that the turn has to look at,
         nothing of it runs and nothing is counted, whether it waits for a person or for a time.
 Rule 3: a fork counts from where it left its parent. What was given to a turn ends with it.
@@ -51,7 +51,8 @@ class Question(NamedTuple):
 
 class Ledger(NamedTuple):
     """One conversation at one moment. `raised`: by scope and limit, what people added. `asked`: how often the open turn
-    has asked for more. `before`: what the turns before the open one used."""
+    has asked for more. `before`: what the turns before the open one used. `beside`: compactions of the open turn: steps
+    that have no place among the others."""
 
     turn: TurnId | None
     version: tuple[str, int] | None  # of the agent that the newest turn was bound to
@@ -60,6 +61,7 @@ class Ledger(NamedTuple):
     raised: dict[BudgetScope, dict[BudgetLimit, float]]
     asked: int
     question: Question | None
+    beside: int = 0
 
     def used(self, scope: BudgetScope) -> Used:
         return self.now if scope == "turn" else self.before.plus(self.now)
@@ -74,6 +76,7 @@ class _Running:
     used: Used = field(default_factory=Used)
     steps: set[str] = field(default_factory=set)
     asked: int = 0
+    beside: set[str] = field(default_factory=set)  # of those, compactions
 
     def at(self, moment: str) -> Used:
         ran = _seconds(self.since, moment) if self.since is not None else 0.0
@@ -130,6 +133,7 @@ class BudgetFold:
             raised={"turn": dict(amounts) if given == turn else {}, "conversation": dict(self._raised)},
             asked=running.asked if running is not None else 0,
             question=self._question,
+            beside=len(running.beside) if running is not None else 0,
         )
 
     def _go_on(self, running: _Running, event: Event) -> None:
@@ -138,7 +142,9 @@ class BudgetFold:
         match event.type:
             case "step.started" if event.step is not None:
                 running.steps.add(event.step)
-            case "model.responded":
+                if event.data["kind"] == "compaction":
+                    running.beside.add(event.step)
+            case "model.responded" | "compaction.finished":
                 running.used = running.used.plus(_bought(upcast(event).data["usage"]))
             case "approval.requested" if (asked := upcast(event).data)["budget"] is not None:
                 running.asked += 1

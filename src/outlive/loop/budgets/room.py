@@ -123,7 +123,7 @@ def _needs(left: _Left, ledger: Ledger, n: int, asked: Asked | None) -> float:
     match left.limit:
         case "steps":
             # By its place: tools that begin at the same moment each have one of their own.
-            place = n if left.scope == "turn" else ledger.before.steps + n
+            place = n + ledger.beside + (0 if left.scope == "turn" else ledger.before.steps)
             return max(0.0, place - left.allowed)
         case "seconds":
             return 1.0 - left.value if left.value <= 0 else 0.0

@@ -160,7 +160,11 @@ class Result:
                 self.turn, self.outcome, self.reason = event.turn, None, None
             case "model.responded":
                 self.steps += 1
-                self._answered(upcast(event).data)
+                data = upcast(event).data
+                self.answer = data["text"] or self.answer
+                self._count(data["usage"])
+            case "compaction.finished":
+                self._count(upcast(event).data["usage"])
             case "tool.finished":
                 self.steps += 1
             case "turn.finished":
@@ -169,11 +173,10 @@ class Result:
             case _:
                 pass
 
-    def _answered(self, data: Mapping[str, Any]) -> None:
-        self.answer = data["text"] or self.answer
+    def _count(self, usage: Mapping[str, Any]) -> None:
         for name in TOKENS:
-            self.usage[name] += data["usage"][name]
-        cost = data["usage"]["cost_usd"]
+            self.usage[name] += usage[name]
+        cost = usage["cost_usd"]
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
 

@@ -117,6 +117,8 @@ def side_of(conversation: str, turn: str, events: Sequence[Event]) -> Side:
                 _add(side, data["usage"])
                 side.steps.append(Step("answer", _short(data["text"]), same=("answer",)))
                 calls, results = data["tool_calls"], {}
+            case "compaction.finished":
+                _add(side, data["usage"])
             case "tool.finished":
                 results[data["call"]] = data
             case "turn.finished":

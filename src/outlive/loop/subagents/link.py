@@ -141,11 +141,14 @@ def progress_of(events: Iterable[Event]) -> tuple[int, str]:
     return before, line
 
 
+_BEGINS = {"model": "thinks\n", "compaction": "summarises what is old\n"}
+
+
 def _line(event: Event) -> str:
     match event.type:
         case "step.started":
             data = event.data
-            return "thinks\n" if data["kind"] == "model" else f"{data['name']} begins\n"
+            return _BEGINS.get(data["kind"]) or f"{data['name']} begins\n"
         case "tool.finished":
             return f"{event.data['outcome']}\n"
         case _:

@@ -23,7 +23,7 @@ from outlive.machine.backends.documents import (
 )
 from outlive.machine.backends.postgres_machines import load_machine
 from outlive.machine.lifecycle import check_holder
-from outlive.machine.records import EffectBegin
+from outlive.machine.records import USED_UP_FOR, EffectBegin
 from outlive.machine.status import Effect
 from outlive.storage.postgres import Connection, PostgresDatabase
 
@@ -40,6 +40,7 @@ SELECT $1, $4, holder.begun, $5, $3, 'started', $6 FROM holder RETURNING {EFFECT
 """  # noqa: S608
 _SELECT = numbered(statements.SELECT_EFFECT)
 _SELECT_USED_UP = numbered(statements.SELECT_USED_UP)
+_FORGET_USED_UP = numbered(statements.FORGET_USED_UP)
 _USE_UP = numbered(statements.USE_UP)
 _NUMBERS = "UPDATE machines SET begun = begun + 1 WHERE id = $1 RETURNING begun, generation"
 _INSERT_FORESTALLED = numbered(statements.INSERT_FORESTALLED)
@@ -75,7 +76,11 @@ class PostgresEffects:
         return await self._database.run(begin)
 
     async def use_up(self, effect: EffectId, *, at: datetime) -> None:
-        await self._database.run(lambda connection: connection.execute(_USE_UP, effect, to_text(at)))
+        async def write(connection: Connection) -> None:
+            await connection.execute(_FORGET_USED_UP, to_text(at - USED_UP_FOR))
+            await connection.execute(_USE_UP, effect, to_text(at))
+
+        await self._database.run(write)
 
     async def forestall(self, machine: MachineId, effect: EffectId, *, at: datetime) -> Effect | None:
         # Whoever begins it at this moment has the machine's row; we wait, and then find what it has written.

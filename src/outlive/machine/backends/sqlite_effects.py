@@ -21,7 +21,7 @@ from outlive.machine.backends.documents import (
 )
 from outlive.machine.backends.sqlite_machines import load_machine
 from outlive.machine.lifecycle import check_holder
-from outlive.machine.records import EffectBegin
+from outlive.machine.records import USED_UP_FOR, EffectBegin
 from outlive.machine.status import Effect
 from outlive.storage.sqlite import SqliteDatabase
 
@@ -63,7 +63,11 @@ class SqliteEffects:
         return await self._database.write(write)
 
     async def use_up(self, effect: EffectId, *, at: datetime) -> None:
-        await self._database.write(lambda connection: connection.execute(statements.USE_UP, (effect, to_text(at))))
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(statements.FORGET_USED_UP, (to_text(at - USED_UP_FOR),))
+            connection.execute(statements.USE_UP, (effect, to_text(at)))
+
+        await self._database.write(write)
 
     async def forestall(self, machine: MachineId, effect: EffectId, *, at: datetime) -> Effect | None:
         def write(connection: sqlite3.Connection) -> Effect | None:

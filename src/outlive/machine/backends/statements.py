@@ -29,6 +29,7 @@ SELECT_EFFECTS = f"SELECT {EFFECT_COLUMNS} FROM effects WHERE machine = ? AND n 
 SELECT_STARTED = f"SELECT {EFFECT_COLUMNS} FROM effects WHERE machine = ? AND n > ? AND state = 'started' ORDER BY n"  # noqa: S608
 SELECT_MARK = "SELECT COALESCE(MAX(n), 0) FROM effects WHERE machine = ?"
 SELECT_USED_UP = "SELECT 1 FROM used_up WHERE effect = ?"
+FORGET_USED_UP = "DELETE FROM used_up WHERE at < ?"
 USE_UP = "INSERT INTO used_up (effect, at) VALUES (?, ?) ON CONFLICT (effect) DO NOTHING"
 INSERT_FORESTALLED = f"INSERT INTO effects ({EFFECT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 END_EFFECT = "UPDATE effects SET state = ?, doc = ? WHERE machine = ? AND effect = ? AND state = 'started'"

@@ -165,7 +165,7 @@ async def settle_effects(parts: NodeParts, record: Machine, source: Source, gues
     gone = []
     after = mark
     while page := await parts.effects.list(record.id, after=after, limit=500):
-        gone += [effect.id for effect in page]
+        gone += [effect.id for effect in page if not effect.is_forestalled]
         after = page[-1].n
     return gone
 

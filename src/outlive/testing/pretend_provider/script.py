@@ -15,6 +15,8 @@ A person's message may hold a script, in double brackets. It says what the next 
     [[slow S]]  [[pace S]]       seconds before the first byte of the answer; between two pieces
     [[pings S]]                  seconds of nothing but signs of life before the first piece of the answer
 
+    [[summary TEXT]]             what it answers if asked for a summary of a text that holds this; the last counts
+
     [[as MODEL]]                 what follows, up to the next of these, is the script for MODEL alone; what stands
                                  before the first is for all others
 
@@ -37,6 +39,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from outlive.loop.compacting import OPENING
 
 ALWAYS = 1_000_000
 _ID = re.compile(r"_s(\d+)_\d+$")
@@ -128,6 +132,7 @@ def has_script(text: str) -> bool:
     return _WORD.search(text) is not None
 
 
+_SUMMARY = re.compile(r"\[\[summary ([^\]]*)\]\]")
 _AS = re.compile(r"\[\[as ([^\]]+)\]\]")
 
 
@@ -235,6 +240,9 @@ def plan_answer(items: Sequence[Item], prefix: str, model: str = "") -> Planned:
     newest = texts[-1] if texts else ""
     place = max((n for n, item in enumerate(items) if item.role == "user" and has_script(item.text)), default=None)
     planned = Planned(text=f"You said: {newest[:200]}")
+    if newest.startswith(OPENING):  # a compaction: scripts in what is summarised are not for this answer
+        said = _SUMMARY.findall(newest)
+        return Planned(text=said[-1] if said else f"A summary of {len(newest)} characters.", pace_s=0.02)
     if place is not None and (number := _next_answer(items[place + 1 :])) is not None:
         answers = read_script(script_for(model, items[place].text))
         planned = answers[number] if number < len(answers) else Planned(text="Done.")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ from integration.loop.mcp.packing import packed
 from integration.loop.tools.workshop import AGENT, machines_of
 from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, stage_at
 from machine_rooms import MachineRoom, open_machine_room
-from outlive.base import ConversationId, MachineId, new_effect_id, new_step_id, new_turn_id
+from outlive.base import ConflictError, ConversationId, MachineId, new_effect_id, new_step_id, new_turn_id
 from outlive.conversation.events import Event
 from outlive.loop.agents import AgentDefinition
 from outlive.loop.tools import ToolContext, ToolParts
 from outlive.loop.tools.mcp.server import McpServer
+from outlive.loop.tools.mcp.tool import nth, open_way
+from outlive.loop.tools.stopping import find_or_forestall
+from outlive.machine.door import ExecRequest
 from outlive.machine.node.node import Node
 from outlive.testing.pretend_provider import PretendProvider
 
@@ -56,9 +59,13 @@ class Room:
             for start in range(0, len(content), 65_536):
                 yield content[start : start + 65_536]
 
+        machine = await self.context(conversation).machine()
+        await machine.use(lambda door, generation: door.write_file(machine.id, generation, path, whole()))
+
+    def context(self, conversation: ConversationId) -> ToolContext:
         parts = self.stage.parts
         machines = machines_of(self.machines, self.node, parts.conversations)
-        context = ToolContext(
+        return ToolContext(
             parts=ToolParts(parts.conversations, parts.artifacts, machines),
             conversation=conversation,
             turn=new_turn_id(),
@@ -67,8 +74,6 @@ class Room:
             operator=AGENT,
             say=lambda *_: None,
         )
-        machine = await context.machine()
-        await machine.use(lambda door, generation: door.write_file(machine.id, generation, path, whole()))
 
     async def exec(self, conversation: ConversationId, command: str) -> str:
         machine = (await self.stage.parts.conversations.get(conversation)).machine
@@ -164,3 +169,20 @@ async def test_whatever_a_server_does_the_call_has_an_end_that_is_told(room: Roo
 
 async def _has_heard(room: Room, of: ConversationId, name: str) -> bool:
     return name in (await room.exec(of, "cat ledger")).split()
+
+
+async def test_no_server_is_begun_for_a_call_that_a_person_has_stopped(room: Room) -> None:
+    """By a worker that stood still before it began the server, or one more of it."""
+    of = await room.converse(ODD, files={})
+    context = room.context(of)
+    machine = await context.machine()
+    for attempts in (0, 1):
+        context = replace(context, effect_id=new_effect_id())
+        for number in range(1, attempts + 1):
+            request = ExecRequest(effect_id=nth(context.effect_id, number), command="exit 1")
+            await machine.caller.exec(machine.id, request)
+        assert await find_or_forestall(context, nth(context.effect_id, attempts + 1)) is not None
+        with pytest.raises(ConflictError, match="before it began"):
+            async with open_way(ODD, context):
+                pass
+    assert "odd_server" not in await room.exec(of, "ps aux")

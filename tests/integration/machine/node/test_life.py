@@ -1,12 +1,13 @@
 """Pause, checkpoint, fork, delete, two nodes: a machine is whole, or it says what is gone."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from eventually import eventually
 from machine_rooms import open_machine_room
-from outlive.base import ConflictError, NotFoundError, new_machine_id
+from outlive.base import ConflictError, EffectId, NotFoundError, new_machine_id
 
 pytestmark = pytest.mark.anyio
 
@@ -112,6 +113,8 @@ async def test_machines_of_a_node_that_is_gone_come_up_elsewhere_and_say_what_th
             await room.exec(machine.id, "echo saved > /workspace/file; echo memory > /tmp/file")
             await room.keeper.checkpoint(machine.id)
             await room.exec(machine.id, "echo later > /workspace/file", effect_id="eff-later")
+            stopped = await room.records.effects.forestall(machine.id, EffectId("eff-never"), at=datetime.now(UTC))
+            assert stopped is not None
         async with room.node("b") as other:
             await room.settler.settle(machine.id)
             moved = await room.keeper.get(machine.id)
@@ -119,7 +122,7 @@ async def test_machines_of_a_node_that_is_gone_come_up_elsewhere_and_say_what_th
             assert (await room.exec(machine.id, "cat /workspace/file /tmp/file")).stdout == "saved\nmemory\n"
             events = [event for _, event in await room.records.machines.events(machine.id, after=0, limit=50)]
             [rolled_back] = [event for event in events if event.kind == "rolled_back"]
-            assert rolled_back.data["effects"] == ["eff-later"]
+            assert rolled_back.data["effects"] == ["eff-later"], "what never began is not gone"
         async with room.node("a") as old:
             assert old.residents.find(machine.id) is None  # fenced: destroyed when the node came back
 

@@ -8,6 +8,7 @@ Rule 2: what breaks afterwards is unknown: lost. Only a tool of which its server
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 
 import anyio
 from pydantic import JsonValue
@@ -68,15 +69,22 @@ class McpTool:
         return result
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        """A server in the machine is ended. What it had heard of is unknown, unless it only reads."""
-        if self._server.command is not None:
-            found = await find_or_forestall(context)
-            if found is None:
-                return None
+        """A server in the machine is ended, and never begun again for this call. What it had heard of is unknown,
+        unless it only reads."""
+        if self._server.command is not None and not await self._is_ended(context):
+            return None
+        return None if self._listed.is_read_only else ToolResult("lost", UNKNOWN)
+
+    async def _is_ended(self, context: ToolContext) -> bool:
+        """Whether there was one to be ended: of any attempt."""
+        for number in count(1):
+            found = await find_or_forestall(context, nth(context.effect_id, number))
+            if found is None or found[1].is_forestalled:
+                return number > 1
             machine, effect = found
             if not effect.is_over:
                 await kill(machine, effect.id)
-        return None if self._listed.is_read_only else ToolResult("lost", UNKNOWN)
+        raise AssertionError("not reached")
 
     async def _try(self, call: ToolCall, context: ToolContext) -> ToolResult:
         sent: list[bool] = []
@@ -163,13 +171,19 @@ async def open_way(server: McpServer, context: ToolContext, effect: EffectId | N
         return
     machine = await context.machine()
     first = effect or context.effect_id
-    number, begun = 1, first
-    while await machine.find(begun) is not None:  # an attempt before this one
-        await kill(machine, begun)
+    number = 1
+    while (found := await machine.find(nth(first, number))) is not None:  # an attempt before this one
+        if found.is_forestalled:
+            raise ConflictError("effect.forestalled", "A person stopped this before it began.")
+        await kill(machine, found.id)
         number += 1
-        begun = EffectId(f"{first}-{number}")
-    async with open_pipe(machine, server, begun) as pipe:
+    async with open_pipe(machine, server, nth(first, number)) as pipe:
         yield pipe
+
+
+def nth(first: EffectId, number: int) -> EffectId:
+    """The server of each attempt is an effect of its own."""
+    return first if number == 1 else EffectId(f"{first}-{number}")
 
 
 async def _kept(data: Data, context: ToolContext) -> str:
