@@ -16,6 +16,7 @@ from outlive.testing.pretend_provider import provider_process
 
 OUTLIVE = [sys.executable, "-m", "outlive"]
 AGENT = {"name": "clerk", "model": "openai:pretend", "instructions": "Help.", "tools": ["wait"]}
+WITHIN_S = 120.0  # a slow machine has begun to answer by then
 ASK = "Think for long. What it is told to answer: [[slow 600]] [[say Never said.]]"
 
 
@@ -56,7 +57,10 @@ def show() -> None:
 
 def until_it_thinks(conversation: Conversation) -> None:
     """Whatever waits is taken when an answer is asked for: these are to wait."""
+    deadline = time.monotonic() + WITHIN_S
     while not any(event.type == "step.started" for event in conversation.events()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"No answer was asked for within {WITHIN_S:g} s: look at `outlive status`.")
         time.sleep(0.1)
 
 

@@ -5,8 +5,8 @@
     none                                                           | nothing
     interrupted                                                    | finish: interrupted
     opened by a message, not begun                                 | begin
-    a person was asked for more of a budget;                       |
-        and said no, or has not answered in time                   | finish: out_of_budget
+    more of a budget was asked for, and something is left to do;   |
+        and a person said no, or has not answered in time          | finish: out_of_budget
         and has not answered yet                                   | wait, until that expires
     paused; and what follows is a step that has not begun, or wait | wait, until it is resumed
     a message hurries, and calls that were begun have no result    | tools: those, to be stopped
@@ -87,11 +87,11 @@ def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Li
         return Finish(outcome="interrupted")
     if turn.bound is None:
         return _begin(state, turn)
-    if turn.gate is not None and turn.gate.decision != "approve":
-        return _at_gate(turn.gate, now, is_parked=turn.is_parked)
     missing = [call for call in answer.calls if call.outcome is None] if answer else []
     if state.is_hurried:
         missing = [call for call in missing if call.is_begun]
+    if turn.gate is not None and turn.gate.decision != "approve" and (missing or state.needs_answer):
+        return _at_gate(turn.gate, now, is_parked=turn.is_parked)
     if missing:
         return _next_calls(missing, state, turn, runs, limits.at_once, now)
     if turn.compaction is not None:

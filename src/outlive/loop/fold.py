@@ -87,11 +87,19 @@ class _Turn:
     asked: AskedFor | None = None
     away: tuple[str, ...] = ()
     asked_others: dict[StepId, int] = field(default_factory=dict)
+    cuts: dict[StepId, int] = field(default_factory=dict)  # the last attempt of each step that a message came into
     too_long: set[str] = field(default_factory=set)
 
     def ask(self, seq: int, model: str) -> None:
         """From now on this model is asked."""
         self.asked, self.asked_others = AskedFor(seq, model), dict(self.attempts)
+
+    def cut(self) -> None:
+        """The attempt of a model step that is under way is stopped for a message: the model has not failed."""
+        step = step_id(self.id, self.next_n)
+        attempt, others = self.attempts.get(step, 0), self.asked_others.get(step, 0)
+        if self.cuts.get(step, 0) < attempt and others < attempt:
+            self.cuts[step], self.asked_others[step] = attempt, others + 1
 
     def state(self) -> OpenTurn:
         return OpenTurn(
@@ -193,6 +201,8 @@ class TurnFold:
         data = event.data
         match event.type:
             case "message.hurried":
+                if self._turn is not None:
+                    self._turn.cut()
                 self._waiting = [
                     replace(each, is_hurried=True) if each.message == data["message"] else each
                     for each in self._waiting

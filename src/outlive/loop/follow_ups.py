@@ -4,7 +4,8 @@ Rule 1: a message waits until an answer is asked for (`step.started` of a model 
         then on the model may have been told. Whoever withdraws or reorders decides at one moment of the log, and
         appends there or not at all (`Append.expect`): of that and the taking, one comes first, and the other sees it.
 Rule 2: what is so already changes nothing, and is no error: a message can be withdrawn twice.
-Rule 3: what a turn was opened for is not taken away from it: then it is the turn that is to be stopped.
+Rule 3: what a turn was opened for is not taken away from it: then it is the turn that is to be stopped. Nor is the last
+        message of those that ended what a call waited for: the model is told that there is one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,7 @@ class QueueFold:
         self._sent: dict[str, Event] = {}  # the messages that wait
         self._known: set[str] = set()
         self._withdrawn: set[str] = set()
+        self._ended: dict[str, str] = {}  # a step of the newest answer, or its approval -> when it waited no more
 
     @property
     def seq(self) -> int:
@@ -62,6 +64,12 @@ class QueueFold:
                 self._sent[message] = event
             case "message.withdrawn":
                 self._withdrawn.add(upcast(event).data["message"])
+            case "model.responded":
+                self._ended = {}
+            case "tool.requested" if event.step is not None:
+                self._ended.setdefault(event.step, event.at)
+            case "approval.decided":
+                self._ended.setdefault(upcast(event).data["approval"], event.at)
             case "step.started" | "turn.finished" | "conversation.created" if self._sent:
                 waiting = {each.message for each in self.state().queue}
                 self._sent = {message: sent for message, sent in self._sent.items() if message in waiting}
@@ -92,7 +100,22 @@ class QueueFold:
             raise ConflictError(
                 "message.opens_turn", f"{message!r} is all that its turn is about: interrupt the turn instead."
             )
+        if len(state.waiting) == 1 and self._has_ended_waiting(state):
+            raise ConflictError(
+                "message.taken", f"{message!r} ended what its turn waited for, and the model is told so: send another."
+            )
         return MessageWithdrawn(message=message)
+
+    def _has_ended_waiting(self, state: TurnState) -> bool:
+        """Whether a message did, for a call of the newest answer: not a person's decision, nor the time."""
+        calls = state.turn.answer.calls if state.turn is not None and state.turn.answer is not None else ()
+        holds = {call.step: call.hold for call in calls if call.hold is not None and call.hold.yields}
+        return any(
+            self._ended.get(ended or "", hold.until) < hold.until
+            for step, hold in holds.items()
+            for ended in (step, hold.approval)
+            if hold.decision not in ("approve", "deny")
+        )
 
     def order(self, order: Sequence[str]) -> EventData | None:
         """What is written to put them in this order; None: they are."""

@@ -126,7 +126,7 @@ class OpenTurn:
     asked_at: int = 0  # the seq at which an answer was last asked for: what came before is on its way to the model
     asked: AskedFor | None = None  # the model that somebody asked for since, or that stands in for one that is away
     away: tuple[str, ...] = ()  # models that others stand in for, since somebody last asked for one
-    asked_others: dict[StepId, int] = field(default_factory=dict)  # attempts of each step when the model last changed
+    asked_others: dict[StepId, int] = field(default_factory=dict)  # attempts of each step with other models, or cut
     compaction: Compaction | None = None  # that comes before anything new
     too_long: frozenset[str] = frozenset()  # steps at which the provider's word that it is too long was heeded
 
@@ -138,7 +138,7 @@ class OpenTurn:
         return self.bound.model if self.bound is not None else None
 
     def attempts_of_model(self, step: StepId) -> int:
-        """How often the step was tried with this model."""
+        """How often the step was tried with this model, and not stopped for a message."""
         return self.attempts.get(step, 0) - self.asked_others.get(step, 0)
 
     def may_take(self, step: StepId) -> bool:

@@ -78,7 +78,7 @@ class Steering:
         await self._tell(conversation)
         return await self._conversations.get(conversation)
 
-    # ── messages that wait; whoever takes them finds in the log what became of them, and need not be told ──
+    # ── messages that wait; whoever takes them finds in the log what became of them ──
 
     async def queue(self, conversation: ConversationId) -> list[FollowUp]:
         """The messages that wait, in the order in which the model will be told."""
@@ -92,6 +92,7 @@ class Steering:
     ) -> list[FollowUp]:
         """Take a message back that waits. What waits then."""
         fold = await self._steer(operation, conversation, actor, lambda fold: fold.withdraw(message))
+        await self._tell(conversation)  # a turn that waits may have nothing left to do
         return fold.queue()
 
     async def order(

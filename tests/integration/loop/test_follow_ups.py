@@ -67,6 +67,25 @@ async def test_a_turn_that_has_nothing_left_to_answer_ends(stage: Stage, provide
     assert len(data_of(events, "model.responded")) == len(provider.calls) == 1
 
 
+async def test_a_turn_that_waits_ends_when_what_it_was_to_answer_is_withdrawn(stage: Stage) -> None:
+    """The loop is told of nothing but the withdrawal: what it was told before it would look at when it rests."""
+    conversations = stage.parts.conversations
+    conversation, turn = await begun(stage, "[[pace 0.1]] [[say one two three four five six]]")
+    gone = await conversations.send(new_operation_id(), conversation, actor=PERSON, text="forget giraffe")
+    await Steering(conversations, None).pause(new_operation_id(), conversation, actor=PERSON, reason=None)
+    await eventually(lambda: stage.has(conversation, "turn.parked"), WITHIN_S)
+
+    async def rests() -> bool:
+        described = await stage.client.get_workflow_handle(conversation).describe()
+        return not described.raw_description.pending_activities
+
+    await eventually(rests, WITHIN_S)
+    steering = Steering(conversations, stage.loop)
+    await steering.withdraw(new_operation_id(), conversation, gone.message, actor=PERSON)
+    events = await stage.ended(conversation, turn, 20.0)
+    assert data_of(events, "turn.finished") == [{"outcome": "done", "reason": None}]
+
+
 async def test_an_order_is_what_the_model_sees(stage: Stage, provider: PretendProvider) -> None:
     steering = Steering(stage.parts.conversations, stage.loop)
     conversation, turn = await begun(stage)

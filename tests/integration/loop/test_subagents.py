@@ -8,12 +8,19 @@ import pytest
 
 from eventually import eventually
 from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, types
-from outlive.base import ConversationId, TurnId, to_text
-from outlive.conversation.events import Delta, Event, NewEvent, SubagentFinished, TurnFinished
+from outlive.base import ConversationId, StepId, TurnId, to_text
+from outlive.conversation.events import Delta, Event, NewEvent, SubagentFinished, ToolCall, TurnFinished
 from outlive.conversation.log import Append
 from outlive.conversation.position import START
+from outlive.loop.activities.scribe import operator_of
 from outlive.loop.agents import AgentDefinition
+from outlive.loop.holds import effect_of
+from outlive.loop.state import Binding
+from outlive.loop.subagents.family import Subagents
 from outlive.loop.sweeper import TurnSweeper
+from outlive.loop.tools import ToolContext, ToolParts
+from outlive.loop.tools.registry import interrupt_tool
+from outlive.loop.views import Views
 
 pytestmark = pytest.mark.anyio
 
@@ -121,6 +128,34 @@ async def test_who_is_interrupted_interrupts_the_attached_and_not_the_detached(s
         await eventually(lambda each=each: stage.has(each, "turn.finished"), WITHIN_S)  # type: ignore[misc]
         assert data_of(await stage.events(each), "turn.finished")[0]["outcome"] == "interrupted"
     assert not await stage.has(detached, "turn.finished")
+    await stage.loop.interrupt(detached, TurnId(detached.replace("conv", "turn")), by=PERSON, reason=None)
+
+
+async def test_one_that_had_ended_when_its_step_was_stopped_is_told_and_so_is_one_that_goes_on(stage: Stage) -> None:
+    """By a worker that comes after the one that died with the step, say."""
+    script = f"{call('[[say Forty-two.]]')} {call(SLOW, 'also', detached=True)} [[say Done.]]"
+    conversation, turn = await begin(stage, script)
+    ended = data_of(await stage.ended(conversation, turn), "tool.finished")
+    started = data_of(await stage.events(conversation), "subagent.started")
+    begun = {each["step"]: (each["conversation"], each["detached"]) for each in started}
+    conversations = stage.parts.conversations
+    family = Subagents(conversations, Views(conversations, {}), stage.loop, 10_000)
+    parts = ToolParts(conversations, stage.parts.artifacts, subagents=family)
+    told = []
+    for step in begun:
+        context = ToolContext(
+            parts=parts,
+            conversation=conversation,
+            turn=turn,
+            step=StepId(step),
+            effect_id=effect_of(StepId(step)),
+            operator=operator_of(conversation, Binding("lead", 1, "openai:pretend")),
+            say=lambda text, stream: None,
+            is_again=True,
+        )
+        told.append(await interrupt_tool(ToolCall(id="call_1", name="subagent", arguments={}), context))
+    assert sorted((each.outcome, each.output) for each in told) == sorted((e["outcome"], e["output"]) for e in ended)
+    detached = next(child for child, is_detached in begun.values() if is_detached)
     await stage.loop.interrupt(detached, TurnId(detached.replace("conv", "turn")), by=PERSON, reason=None)
 
 

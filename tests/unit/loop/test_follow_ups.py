@@ -7,7 +7,9 @@ import pytest
 from outlive.base import ConflictError, InvalidError, MessageId, NotFoundError, TurnId, derive, new_message_id
 from outlive.conversation.approvals import digest_of
 from outlive.conversation.events import (
+    ApprovalDecided,
     ApprovalRequested,
+    BudgetQuestion,
     EventData,
     MessageHurried,
     MessageSent,
@@ -146,6 +148,62 @@ def test_an_attempt_that_started_behind_a_withdrawal_is_not_told(log: Log, turn:
     do(log, fold_of(log).withdraw(message))
     log.start(turn, 3)
     assert [each.text for each in told(log, before=len(log.events)) if isinstance(each, UserMessage)] == ["Build it"]
+
+
+def test_more_of_a_budget_is_waited_for_only_while_something_is_left_to_do(log: Log, turn: TurnId) -> None:
+    message = send(log, "one")
+    log.respond(turn, 1, answer("Done."))
+    question = BudgetQuestion(scope="turn", limit="tokens", amount=1000)
+    more = ApprovalRequested(approval="appr_1", question="More?", expires_at=LATER, budget=question)
+    log.append(more, turn=turn)
+    assert planned(log).wait is not None
+    do(log, fold_of(log).withdraw(message))
+    assert planned(log).finish == Finish(outcome="done")
+
+
+LATER, SOON = "2031-01-01T00:00:00.000000Z", "2030-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize("until", [LATER, SOON])
+def test_what_ended_a_wait_is_not_withdrawn_unless_another_waits(log: Log, turn: TurnId, until: str) -> None:
+    wait = call("w", "wait")
+    log.respond(turn, 1, answer("", wait))
+    log.append(WaitStarted(step=step_id(turn, 2), call="w", until=until), turn=turn)
+    first = send(log, "one")
+    assert fold_of(log).withdraw(first) is not None, "nothing has come of it yet"
+    log.request(turn, 2, wait)
+    if until == SOON:  # the time ended it
+        return do(log, fold_of(log).withdraw(first))
+    second = send(log, "two")
+    do(log, fold_of(log).withdraw(first))
+    log.finish_tool(turn, 2, finished("w"))
+    with pytest.raises(ConflictError) as refused:
+        fold_of(log).withdraw(second)
+    assert refused.value.code == "message.taken"
+    log.start(turn, 3)
+    third = send(log, "three")
+    do(log, fold_of(log).withdraw(third))
+    log.respond(turn, 3, answer("", SHELL))
+    fourth = send(log, "four")
+    do(log, fold_of(log).withdraw(fourth))
+
+
+@pytest.mark.parametrize("decision", ["expired", "approve"])
+def test_what_came_instead_of_an_answer_is_not_withdrawn(log: Log, turn: TurnId, decision: str) -> None:
+    question = call("q", "ask_human")
+    log.respond(turn, 1, answer("", question))
+    asked = ApprovalRequested(approval="appr_1", question="Which?", expires_at=LATER, step=step_id(turn, 2))
+    log.append(asked, turn=turn)
+    message = send(log, "Neither")
+    log.append(ApprovalDecided.model_validate({"approval": "appr_1", "decision": decision}), turn=turn)
+    if decision == "approve":
+        log.tool(turn, 2, question)
+        return do(log, fold_of(log).withdraw(message))
+    for _ in range(2):
+        with pytest.raises(ConflictError) as refused:
+            fold_of(log).withdraw(message)
+        assert refused.value.code == "message.taken"
+        log.tool(turn, 2, question) if log.events[-1].type == "approval.decided" else None
 
 
 def test_what_a_turn_was_opened_for_is_not_taken_from_it(log: Log) -> None:

@@ -47,6 +47,7 @@ from outlive.loop.tools.shelf import Shelf, Told
 from outlive.loop.views import View
 
 _TRIES = 50  # while others write to the same conversation
+_HURRIED = "A message came that was to be read at once."
 _SHORTER_TRIES = 3  # with half the context each, when the provider finds it too long
 
 
@@ -144,7 +145,8 @@ class ModelActivities:
                 self._scribe, view, lambda state: state.is_outrun(started), lambda: self._ask(at)
             )
             if answer is None:
-                await self._seal_partial(at)
+                if not await self._seal_partial(at):
+                    await self._scribe.say_retry(view, at.turn, at.step, at.attempt + 1, _HURRIED)
                 return self._scribe.views.decide(view)
             begun.clear()
             reach(CrashPoint.MODEL_BEFORE_SEAL)
@@ -334,14 +336,16 @@ class ModelActivities:
             finished = TurnFinished(outcome=plan.finish.outcome, reason=plan.finish.reason)
             await self._scribe.end(view, turn.id, actor_of(turn.bound), finished, expect=plan.seq)
 
-    async def _seal_partial(self, at: _At) -> None:
-        """What was said before somebody stopped it was said, and bought. How much that was is estimated."""
+    async def _seal_partial(self, at: _At) -> bool:
+        """What was said before somebody stopped it was said, and bought. How much that was is estimated. False if
+        nothing was."""
         text = "".join(at.said)
         if text.strip():
             counted = Counted(input_tokens=sum(at.sent), output_tokens=estimate_tokens(text))
             usage = usage_of(counted, at.model).model_copy(update={"estimated": True})
             partial_answer = ModelResponded(text=text, model=at.model, usage=usage, stop_reason="interrupted")
             await self._scribe.seal(at.view, at.writer, partial_answer)
+        return bool(text.strip())
 
 
 class _CompactFirstError(ContextTooLongError):

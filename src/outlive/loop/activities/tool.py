@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import anyio
 from temporalio import activity
 
-from outlive.base import CrashPoint, FencedError, OutliveError, StepId, TurnId, reach
+from outlive.base import ConflictError, CrashPoint, FencedError, OutliveError, StepId, TurnId, reach, to_text
 from outlive.conversation.events import Event, ToolCall, ToolFinished, ToolRequested
 from outlive.conversation.writer import StepWriter
 from outlive.loop.activities.beating import STOP_WITHIN_S, Progress, run_beating
 from outlive.loop.activities.budget import find_room
 from outlive.loop.activities.holding import due_call, find_call, settle
 from outlive.loop.activities.hurrying import unless_hurried
-from outlive.loop.activities.scribe import Scribe, actor_of, operator_of
+from outlive.loop.activities.scribe import MOVED, Scribe, actor_of, operator_of
 from outlive.loop.binding import Agents, Persona
 from outlive.loop.budgets import room_for_tool
 from outlive.loop.failures import to_failure
@@ -40,6 +40,7 @@ from outlive.loop.views import View
 
 ATTEMPTS = 10  # while what the tool needs is away; then nobody knows what came of it
 RETRY_FIRST_S, RETRY_MOST_S = 0.5, 15.0
+_TRIES = 50  # while others write to the same conversation
 _STOP_TOOL_S = STOP_WITHIN_S - 1.0  # leaves time to seal the step
 _KEPT_CHARACTERS = 8_192  # of live output, for a result that was interrupted
 
@@ -110,10 +111,9 @@ class ToolActivities:
                 if settled is None:
                     return self._scribe.views.decide(view)
             requested = ToolRequested(call=call.id, name=call.name, arguments=call.arguments, effect=effect)
-            if due.child is not None:  # what it waited for is over: the attempt that began it goes on
-                writer = self._scribe.go_on(view, turn, due.step)
-            else:
-                writer = await self._scribe.start(view, turn, due.step, "tool", call.name, requested)
+            writer = await self._start(view, turn, due, requested)
+            if writer is None:
+                return self._scribe.views.decide(view)
             reach(CrashPoint.TOOL_AFTER_REQUEST)
             said = _Said(writer, call.id, progress)
             context = ToolContext(
@@ -155,6 +155,30 @@ class ToolActivities:
             return True
         room = partial(room_for_tool, budget, n=due.n)
         return (await find_room(self._scribe, view, turn, persona, room))[0]
+
+    async def _start(self, view: View, turn: OpenTurn, due: Call, requested: ToolRequested) -> StepWriter | None:
+        """Begin it, at the head at which it is due. None: it is not any more. A message may have come that it is left
+        undone for, and the model have been told so; or another worker is at it."""
+        if due.child is not None:  # what it waited for is over: the attempt that began it goes on
+            return self._scribe.go_on(view, turn, due.step)
+        for _ in range(_TRIES):
+            now, call = view.state.turn, due_call(view.state.turn, turn.id, due.step)
+            if now is None or call is None or not _may_run(view.state, call) or self._is_held(view, call):
+                return None
+            if now.attempts.get(due.step, 0) != turn.attempts.get(due.step, 0):
+                return None
+            try:
+                return await self._scribe.start(view, now, due.step, "tool", due.name, requested, expect=view.seq)
+            except ConflictError as error:
+                if error.code not in MOVED:
+                    raise
+                await self._scribe.views.refresh(view)
+        raise ConflictError("append.moved", "The conversation is written to all the time; the step is tried again.")
+
+    def _is_held(self, view: View, call: Call) -> bool:
+        """Whether it has to wait after all: the message that ended its waiting may have been withdrawn."""
+        now, state = to_text(self._scribe.conversations.clock.now()), view.state
+        return not state.is_hurried and not call.is_free(now, is_spoken_to=bool(state.waiting))
 
     async def _run_or_stop(self, at: _At, persona: Persona, due: Call) -> ToolResult:
         """What came of it. If a message is to be taken at once, it is stopped, or not begun."""
@@ -227,6 +251,8 @@ class ToolActivities:
         result = ToolResult("lost", UNKNOWN)
         with anyio.move_on_after(_STOP_TOOL_S), suppress(OutliveError):
             result = await interrupt_tool(at.call, at.context, at.other)
+        if result.outcome == "finished" or result.exit_code is not None:  # it had ended, and this is all of it
+            return result
         return replace(result, output=f"{at.said.text()}\n{result.output}".lstrip())
 
 

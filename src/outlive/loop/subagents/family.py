@@ -87,17 +87,24 @@ class Subagents:
         await self._say_started(view, turn, link, child)
         reach(CrashPoint.SUBAGENT_AFTER_START)
         await self._submit(child, turn_of(child))
-        if detached:
-            return ToolResult("finished", f"Subagent {child} began. Its report will come as a message.")
-        return LATER
+        return _detached(child) if detached else LATER
 
-    async def stop(self, context: ToolContext) -> None:
-        """The turn was stopped while this step was at it."""
+    async def stop(self, context: ToolContext) -> ToolResult | None:
+        """The step was stopped while it was at it. What came of it, if the subagent had ended by itself or goes on."""
         child = child_of(context.step)
-        found = await self._conversations.find_made(operation_of(context.step))
-        link = link_in(child, (await self._views.catch_up(child)).events) if found is not None else None
-        if link is not None and not link.detached:
-            await self._interrupt(child)
+        if await self._conversations.find_made(operation_of(context.step)) is None:
+            return None
+        made = await self._views.catch_up(child)
+        link = link_in(child, made.events)
+        if link is None:
+            return None
+        if link.detached:
+            is_begun = any(event.type == "message.sent" for event in made.events)
+            return _detached(child) if is_begun else None
+        if ending_of(made.events, turn_of(child)) is not None:
+            return await self._result(context, child)
+        await self._interrupt(child)
+        return None
 
     # ── for whoever looks ──
 
@@ -238,6 +245,10 @@ def _is_awaited(turn: OpenTurn | None, child: Child) -> bool:
         return False
     calls = [call for call in turn.answer.calls if call.child is not None and call.outcome is None]
     return any(call.child is not None and call.child.conversation == child.conversation for call in calls)
+
+
+def _detached(child: ConversationId) -> ToolResult:
+    return ToolResult("finished", f"Subagent {child} began. Its report will come as a message.")
 
 
 def _actor(child: ConversationId) -> str:

@@ -10,6 +10,7 @@ from outlive.conversation.events import ToolCall
 from outlive.loop.tools.arguments import Arguments, parse, schema_of
 from outlive.loop.tools.facts import RUNS, Runs
 from outlive.loop.tools.port import ToolContext, ToolResult
+from outlive.loop.tools.stopping import UNKNOWN
 
 A = TypeVar("A", bound=Arguments)
 
@@ -21,6 +22,7 @@ class BuiltIn(ABC, Generic[A]):
     description: ClassVar[str]
     arguments: type[A]
     is_idempotent: ClassVar[bool] = True
+    is_changing: ClassVar[bool] = False  # something that a person would miss, or find twice
 
     @cached_property
     def parameters(self) -> dict[str, JsonValue]:
@@ -40,5 +42,5 @@ class BuiltIn(ABC, Generic[A]):
     async def act(self, arguments: A, context: ToolContext) -> ToolResult: ...
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        """Nothing of it goes on by itself."""
-        return None
+        """Nothing of it goes on by itself. What an attempt before this one may have changed is unknown."""
+        return ToolResult("lost", UNKNOWN) if context.is_again and self.is_changing else None

@@ -32,6 +32,7 @@ class Publish(BuiltIn[PublishArguments]):
     name = "publish"
     description = "Offer a file of the machine to the people in this conversation: a diff, a report, a picture."
     arguments = PublishArguments
+    is_changing = True
 
     async def act(self, arguments: PublishArguments, context: ToolContext) -> ToolResult:
         artifact = ArtifactId(derive("art", context.effect_id))

@@ -14,7 +14,7 @@ from outlive.loop.tools.port import Outcome, Tool, ToolContext, ToolResult
 from outlive.loop.tools.publish import Publish
 from outlive.loop.tools.search import ListFiles, Search
 from outlive.loop.tools.shell import ShellTool
-from outlive.loop.tools.stopping import INTERRUPTED, MAY_HAVE_BEGUN
+from outlive.loop.tools.stopping import INTERRUPTED, MAY_HAVE_BEGUN, UNKNOWN
 from outlive.loop.tools.subagent import Subagent
 from outlive.loop.tools.waiting import AskHuman, Wait
 
@@ -59,6 +59,8 @@ async def run_tool(
 async def interrupt_tool(call: ToolCall, context: ToolContext, other: Tool | None = None) -> ToolResult:
     """End what still runs of a call, because a person has stopped the turn, or wants to be heard. What came of it."""
     tool = BUILT_IN.get(call.name) or other
+    if tool is None and context.is_again:
+        return ToolResult("lost", UNKNOWN)  # it was there for the attempt before
     told = await tool.interrupt(call, context) if tool is not None else None
     return told or ToolResult("failed", INTERRUPTED)
 

@@ -76,11 +76,15 @@ class ShellTool(BuiltIn[ShellArguments]):
         return await result_of(context, machine, effect, note)
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        """Ctrl-C, then SIGKILL. What was started in the background goes on."""
+        """Ctrl-C, then SIGKILL. What was started in the background goes on, and what was over before is told."""
         found = await find_or_forestall(context)
-        if found is None or call.arguments.get("background") is True:
+        if found is None or found[1].is_forestalled:
             return None
         machine, effect = found
+        if call.arguments.get("background") is True:
+            return _started(effect)
+        if effect.is_over:
+            return await result_of(context, machine, effect)
         for stop in (signal.SIGINT, signal.SIGKILL):
             if effect.is_over:
                 return None
@@ -131,10 +135,7 @@ class ShellTool(BuiltIn[ShellArguments]):
 
     async def _start(self, machine: ToolMachine, arguments: ShellArguments, context: ToolContext) -> ToolResult:
         request = _by_itself(arguments, context.effect_id)
-        effect = await machine.caller.exec(machine.id, request)
-        if effect.state == "lost":
-            return ToolResult("lost", LOST)
-        return ToolResult("finished", f"Started in the background, as effect {effect.id}.")
+        return _started(await machine.caller.exec(machine.id, request))
 
 
 class Live:
@@ -176,6 +177,12 @@ def _by_itself(arguments: ShellArguments, effect: EffectId) -> ExecRequest:
         timeout_s=arguments.timeout_s or usual_s,
         background=arguments.background,
     )
+
+
+def _started(effect: Effect) -> ToolResult:
+    if effect.state == "lost":
+        return ToolResult("lost", LOST)
+    return ToolResult("finished", f"Started in the background, as effect {effect.id}.")
 
 
 def _held(error: OutliveError) -> ToolResult:

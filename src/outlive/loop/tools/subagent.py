@@ -40,6 +40,4 @@ class Subagent(BuiltIn[SubagentArguments]):
         return await subagents.run(context, *given, detached=arguments.detached)
 
     async def interrupt(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        if context.parts.subagents is not None:
-            await context.parts.subagents.stop(context)
-        return None
+        return None if context.parts.subagents is None else await context.parts.subagents.stop(context)

@@ -171,7 +171,7 @@ async def test_an_interrupt_ends_what_runs_even_if_it_does_not_listen(workshop: 
         group.start_soon(lambda: workshop.call(of, "shell", effect, **arguments))
         await eventually(lambda: _holds(workshop, of, "begun", ""), within_s=30)
         group.cancel_scope.cancel()
-    await workshop.interrupt(of, "shell", effect, **arguments)
+    await workshop.interrupt(of, "shell", effect, command=arguments["command"])
     machine = await workshop.machine(of)
 
     async def is_over() -> bool:
@@ -182,12 +182,32 @@ async def test_an_interrupt_ends_what_runs_even_if_it_does_not_listen(workshop: 
     assert (await workshop.call(of, "shell", command="echo free")).output == "free\n"
 
 
+async def test_what_was_over_when_it_was_interrupted_is_told_as_it_ended(workshop: Workshop) -> None:
+    """While no worker was there, say."""
+    of = await workshop.converse()
+    for command, background in (("echo done; exit_with() { return 3; }; exit_with", False), ("sleep 600", True)):
+        effect = new_effect_id()
+        ran = await workshop.call(of, "shell", effect, command=command, background=background)
+        assert ran.outcome == "finished"
+        workshop.forget()
+        assert await workshop.interrupt(of, "shell", effect, command=command, background=background) == ran
+
+
+async def test_what_may_have_been_published_is_told_as_unknown(workshop: Workshop) -> None:
+    of, effect = await workshop.converse(), new_effect_id()
+    assert (await workshop.interrupt(of, "publish", effect, path="x")).outcome == "failed"
+    assert (await workshop.interrupt(of, "publish", effect, path="x", is_again=True)).outcome == "lost"
+    assert (await workshop.interrupt(of, "read_file", effect, path="x", is_again=True)).outcome == "failed"
+    assert (await workshop.interrupt(of, "gone_since", effect, is_again=True)).outcome == "lost"
+
+
 async def test_what_had_not_begun_when_it_was_interrupted_never_begins(workshop: Workshop) -> None:
     of = await workshop.converse()
     await workshop.call(of, "shell", command="true")
     machine, generation, terminal = await place(workshop, of)
     effect = new_effect_id()
-    await workshop.interrupt(of, "shell", effect, command="touch begun")
+    for _ in range(2):
+        assert (await workshop.interrupt(of, "shell", effect, command="touch begun")).outcome == "failed"
     late = RunInTerminal(effect_id=effect, command="touch begun", operator=AGENT)
     with pytest.raises(ConflictError, match="stopped before it began"):
         await workshop.doors.run(machine, generation, terminal, late)

@@ -2,7 +2,7 @@
 nothing any more. The activities run here as a worker runs them, held between their look into the log and their
 beginning; who ends the turn meanwhile is another worker."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from integration.loop.tools.workshop import Workshop
 from outlive.base import ConversationId, TurnId, new_operation_id, to_text
 from outlive.conversation.events import EventData, ModelResponded, NewEvent, ToolCall, TurnFinished, TurnInterrupted
 from outlive.conversation.log import Append
-from outlive.conversation.writer import start_step
+from outlive.conversation.writer import StepWriter, start_step
 from outlive.loop.activities.plan import PlanActivities
 from outlive.loop.activities.scribe import Scribe
 from outlive.loop.activities.tool import ToolActivities
@@ -61,8 +61,24 @@ class Talk(NamedTuple):
         events = tuple(NewEvent(each, at) for each in data)
         await self.workshop.conversations.append(Append(self.id, events, key=events[0].id, actor="other", turn=turn))
 
-    async def send(self, text: str) -> TurnId:
-        return (await self.workshop.conversations.send(new_operation_id(), self.id, actor="me", text=text)).turn
+    async def send(self, text: str, *, is_hurried: bool = False) -> TurnId:
+        sent = await self.workshop.conversations.send(
+            new_operation_id(), self.id, actor="me", text=text, is_hurried=is_hurried
+        )
+        return sent.turn
+
+    async def start(self, turn: TurnId, n: int) -> StepWriter:
+        """A model step."""
+        return await start_step(
+            self.workshop.conversations,
+            self.id,
+            turn=turn,
+            step=step_id(turn, n),
+            attempt=1,
+            kind="model",
+            name="demo:",
+            actor="agent:coder",
+        )
 
     async def interrupt(self, turn: TurnId) -> None:
         await self.say(turn, TurnInterrupted(), TurnFinished(outcome="interrupted"))
@@ -81,21 +97,62 @@ async def holding(agents: HeldAgents) -> AsyncIterator[None]:
 
 
 async def test_a_tool_of_a_turn_that_was_ended_meanwhile_is_neither_requested_nor_run(workshop: Workshop) -> None:
+    talk, turn = await asked_to_run(workshop)
+
+    async def end() -> None:
+        await talk.interrupt(turn)
+
+    plan, since = await run_while(talk, turn, end)
+    assert plan.nothing, "somebody else has ended the turn: that is no failure"
+    assert since == []
+    assert await workshop.exec(talk.id, "ls") == "before\n"
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_a_tool_that_was_left_undone_for_a_message_meanwhile_is_neither_requested_nor_run(
+    workshop: Workshop, *, is_answered: bool
+) -> None:
+    """The model was told that it was not run."""
+    talk, turn = await asked_to_run(workshop)
+
+    async def hurry() -> None:
+        await talk.send("something else", is_hurried=True)
+        writer = await talk.start(turn, 3)
+        if is_answered:
+            await writer.seal(ModelResponded(text="So I do.", model="demo:"))
+
+    plan, since = await run_while(talk, turn, hurry)
+    assert (plan.model is not None, plan.finish is not None) == (not is_answered, is_answered)
+    assert since == []
+    assert await workshop.exec(talk.id, "ls") == "before\n"
+
+
+async def test_a_tool_is_begun_though_others_wrote_meanwhile(workshop: Workshop) -> None:
+    talk, turn = await asked_to_run(workshop)
+
+    async def speak() -> None:
+        await talk.send("and then this")
+
+    plan, since = await run_while(talk, turn, speak)
+    assert plan.model is not None
+    assert since[:2] == ["step.started", "tool.requested"]
+    assert since[-1] == "tool.finished"
+    assert await workshop.exec(talk.id, "ls") == "before\ndone\n"
+
+
+async def asked_to_run(workshop: Workshop) -> tuple[Talk, TurnId]:
+    """A turn with an answer that calls a tool."""
     talk = Talk(workshop, await workshop.converse())
     await workshop.call(talk.id, "write_file", path="before", content="the machine is there")
     turn = await talk.send("do it")
     await begin(talk, turn)
-    writer = await start_step(
-        workshop.conversations,
-        talk.id,
-        turn=turn,
-        step=step_id(turn, 1),
-        attempt=1,
-        kind="model",
-        name="demo:",
-        actor="agent:coder",
-    )
+    writer = await talk.start(turn, 1)
     await writer.seal(ModelResponded(text="", model="demo:", tool_calls=[RUN]))
+    return talk, turn
+
+
+async def run_while(talk: Talk, turn: TurnId, meanwhile: Callable[[], Awaitable[None]]) -> tuple[Plan, list[str]]:
+    """Run the tool; its worker stands still after its look while the others do that. The plan, and what it wrote."""
     agents, scribe = HeldAgents(), talk.scribe()
     plan = scribe.views.decide(await scribe.views.catch_up(talk.id))
     [tool] = plan.tools
@@ -103,17 +160,15 @@ async def test_a_tool_of_a_turn_that_was_ended_meanwhile_is_neither_requested_no
     returned: list[Plan] = []
 
     async def stand_still() -> None:
-        tools = ToolActivities(scribe, agents, workshop.parts)
+        tools = ToolActivities(scribe, agents, talk.workshop.parts)
         returned.append(await ActivityEnvironment().run(tools.run_tool, task))
 
     async with anyio.create_task_group() as group:
         group.start_soon(stand_still)
         async with holding(agents):
-            await talk.interrupt(turn)
-            ended = await workshop.types(talk.id)
-    assert returned[0].nothing, "somebody else has ended the turn: that is no failure"
-    assert await workshop.types(talk.id) == ended
-    assert await workshop.exec(talk.id, "ls") == "before\n"
+            await meanwhile()
+            before = await talk.workshop.types(talk.id)
+    return returned[0], (await talk.workshop.types(talk.id))[len(before) :]
 
 
 async def test_a_turn_that_was_ended_before_it_began_does_not_begin(workshop: Workshop) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -108,10 +108,16 @@ class Workshop:
         return await run_tool(call, self.context(conversation, effect))
 
     async def interrupt(
-        self, conversation: ConversationId, name: str, effect: EffectId, **arguments: JsonValue
+        self,
+        conversation: ConversationId,
+        name: str,
+        effect: EffectId,
+        *,
+        is_again: bool = False,
+        **arguments: JsonValue,
     ) -> ToolResult:
         call = ToolCall(id="call_1", name=name, arguments=arguments)
-        return await interrupt_tool(call, self.context(conversation, effect))
+        return await interrupt_tool(call, replace(self.context(conversation, effect), is_again=is_again))
 
     async def machine(self, conversation: ConversationId) -> ToolMachine:
         return await self.context(conversation).machine()

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import anyio
 import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -154,6 +155,28 @@ async def test_a_change_while_a_model_answers_leaves_its_answer_alone(room: Room
     assert (await room.run(conversation, turn)).nothing
     assert said(await room.events(conversation))[-1] == ("model.responded", FIRST)
     assert room.provider.asked == ["first"]
+
+
+async def test_an_attempt_that_is_stopped_for_a_message_is_said_as_such_and_is_no_failure_of_the_model(
+    room: Room,
+) -> None:
+    conversation, turn = await room.begin(SECOND)
+    room.provider.wrong = {"first": FULL}
+
+    async def hurry() -> None:
+        for text in ("Wait", "Or rather"):
+            await room.parts.conversations.send(
+                new_operation_id(), conversation, actor="prin_1", text=text, is_hurried=True
+            )
+        await anyio.sleep(60)
+
+    room.provider.meanwhile = hurry
+    assert (await room.run(conversation, turn)).nothing
+    events = await room.events(conversation)
+    assert said(events)[:5] == [*[("step.started", FIRST)] * 4, ("model.fallback", SECOND)], "three that failed"
+    reasons = [event.data["reason"] for event in events if event.type == "turn.recovered"]
+    assert reasons[0] == "A message came that was to be read at once."
+    assert all("It is full" in each for each in reasons[1:])
 
 
 async def test_what_is_wrong_with_the_request_ends_the_turn_though_there_are_fallbacks(room: Room) -> None:
