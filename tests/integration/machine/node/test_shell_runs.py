@@ -273,7 +273,3 @@ async def _asked(at: Desk, way: str, command: str, effect: EffectId) -> Effect:
     if way == "typed":
         return await at.run(command, effect)
     return await at.room.exec(at.machine.id, command, effect_id=effect)
-
-
-async def _is_begun(room: MachineRoom, at: Desk, effect: EffectId) -> bool:
-    return await room.records.effects.find(at.machine.id, effect) is not None

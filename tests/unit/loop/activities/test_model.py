@@ -168,7 +168,7 @@ async def test_an_attempt_that_is_stopped_for_a_message_is_said_as_such_and_is_n
             await room.parts.conversations.send(
                 new_operation_id(), conversation, actor="prin_1", text=text, is_hurried=True
             )
-        await anyio.sleep(60)
+        await anyio.sleep_forever()
 
     room.provider.meanwhile = hurry
     assert (await room.run(conversation, turn)).nothing
