@@ -90,7 +90,8 @@ def _next(state: TurnState, turn: OpenTurn, runs: Mapping[str, Runs], limits: Li
     missing = [call for call in answer.calls if call.outcome is None] if answer else []
     if state.is_hurried:
         missing = [call for call in missing if call.is_begun]
-    if turn.gate is not None and turn.gate.decision != "approve" and (missing or state.needs_answer):
+    is_left = bool(missing) or turn.compaction is not None or state.needs_answer
+    if is_left and turn.gate is not None and turn.gate.decision != "approve":
         return _at_gate(turn.gate, now, is_parked=turn.is_parked)
     if missing:
         return _next_calls(missing, state, turn, runs, limits.at_once, now)
