@@ -143,6 +143,16 @@ def test_a_lost_effect_is_told_as_unknown(log: Log, turn: TurnId) -> None:
     assert result.output.endswith("half of it")
 
 
+def test_what_waited_when_a_turn_was_interrupted_is_told_with_the_next_one(log: Log, turn: TurnId) -> None:
+    log.answered(turn, 1, answer())
+    log.message("It waited")
+    log.interrupt(turn)
+    log.end(turn, "interrupted")
+    log.message("Go on")
+    said = [each.text for each in told(log) if isinstance(each, UserMessage)]
+    assert said[-2:] == ["It waited", "Go on"]
+
+
 def test_calls_of_an_interrupted_turn_have_results_that_say_what_is_known(log: Log, turn: TurnId) -> None:
     log.answered(turn, 1, answer("", SHELL, call("b")))
     log.request(turn, 2, SHELL)
