@@ -38,13 +38,13 @@ class _Meter:
     def __init__(self, stack: Stack) -> None:
         record = read_record(stack.settings.run_path)
         assert record is not None
-        self._pids = [record.pid, *(child.pid for child in record.children)]
+        self._pids = {"supervisor": record.pid, **{child.name: child.pid for child in record.children}}
 
-    def memory_mib(self) -> float:
-        return sum(pss_of(pid) for pid in self._pids) / 2**20
+    def memory_mib(self) -> dict[str, float]:
+        return {name: pss_of(pid) / 2**20 for name, pid in self._pids.items()}
 
     def cpu_s(self) -> float:
-        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self._pids]
+        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self._pids.values()]
         return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
     async def cpu_percent(self, over_s: float) -> float:
@@ -113,8 +113,11 @@ async def run(workshop: Workshop, scale: Scale, say: Say) -> Section:
         await anyio.to_thread.run_sync(_park_many, stack, scale.waiting_turns)
         await anyio.sleep(scale.waiting_s / 2)
         say(f"{scale.waiting_turns:,} turns wait")
-        many_cpu, grown = await meter.cpu_percent(scale.waiting_s), meter.memory_mib() - few_mib
+        many_cpu, many_mib = await meter.cpu_percent(scale.waiting_s), meter.memory_mib()
+        grown = sum(many_mib.values()) - sum(few_mib.values())
         section.add("memory of all of them", "MiB", [grown])
+        for name, mib in many_mib.items():
+            section.add(f"of it in {name}", "MiB", [mib - few_mib[name]])
         section.add("processor before", "% of a core", [few_cpu])
         section.add("processor with them", "% of a core", [many_cpu])
         more = (many_cpu - few_cpu) / _TARGET_CPU

@@ -1,5 +1,5 @@
-"""`outlive demo`: an agent does a small task in a real machine (`demo_task.py`); where machines cannot run, a
-conversation is followed by two clients, one of which is cut off and resumes (`demo_story.py`).
+"""`outlive demo`: an agent does a small task in a real machine, followed by two clients, one of which is cut off and
+resumes (`demo_task.py`); where machines cannot run, the same is shown of a conversation alone (`demo_story.py`).
 
 Everything in it is the real thing: the stack, the loop, the machine, the processes that are killed, clients of the
 public API. Without a provider's key the built-in demo model answers, and says so.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from outlive.wiring.settings import Settings
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DIFFER = "What the clients and the server show DIFFERS. This must not happen: please report it."
 _LOOK_S = 0.5  # how often we look whether the stack still runs
 
 
@@ -43,8 +44,8 @@ def demo(
     """Give an agent a small task: make the failing test of a sample project pass, in a machine of its own.
 
     Starts the stack if none runs, and then keeps serving until Ctrl-C. Uses the provider whose key is set
-    (ANTHROPIC_API_KEY, OPENAI_API_KEY), else the built-in demo model. Where machines cannot run it shows a conversation
-    instead: two clients follow it, and one is cut off and resumes.
+    (ANTHROPIC_API_KEY, OPENAI_API_KEY), else the built-in demo model. A second client follows the turn, is cut off in
+    the middle, and resumes. Where machines cannot run it shows a conversation with two such clients instead.
 
     \b
     Examples:
@@ -73,12 +74,12 @@ def _show_task(settings: "Settings", started: "Started", *, is_leaving: bool, js
     from outlive.cli.demo_task import give_task
 
     endpoint = _endpoint(settings)
-    outcome = anyio.run(partial(give_task, endpoint.url, endpoint.token, is_silent=json))
+    outcome = anyio.run(partial(give_task, settings, endpoint.url, endpoint.token, is_silent=json))
     if json:
         print_json({**outcome._asdict(), "url": endpoint.url})
     else:
         _conclude_task(outcome, settings, started, is_leaving=is_leaving)
-    return outcome.outcome == "done"
+    return outcome.outcome == "done" and outcome.is_identical
 
 
 def _show_story(settings: "Settings", started: "Started", *, is_leaving: bool, json: bool) -> bool:
@@ -192,6 +193,10 @@ def _ends_like_ctrl_c() -> Iterator[None]:
 
 def _conclude_task(outcome: "TaskOutcome", settings: "Settings", started: "Started", *, is_leaving: bool) -> None:
     said = f"The turn is {outcome.outcome}" + (f": {outcome.reason}" if outcome.reason else ".")
+    if outcome.is_identical:
+        said += f"\n==> The second client's screen and the server: identical, {outcome.items} items each."
+    else:
+        said += f"\n==> {_DIFFER}"
     if outcome.model == "demo:":
         said += (
             "\n==> It was the built-in demo model. With ANTHROPIC_API_KEY or OPENAI_API_KEY set, a real one does it."
@@ -210,7 +215,7 @@ def _conclude_story(outcome: "StoryOutcome", settings: "Settings", started: "Sta
             f"A, B and the server: identical, {outcome.items} items each. B missed nothing and was told nothing twice."
         )
     else:
-        said = "A, B and the server DIFFER. This must not happen: please report it."
+        said = _DIFFER
     lines = [
         "list",
         f"show {outcome.conversation}",

@@ -1,22 +1,16 @@
 """What happens in `outlive demo` without machines, in order. Each thing is done when the one before was seen, not after
 a time. The answer is one of the demo model's, through the real loop; the worker that streams it is killed."""
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import anyio
 import anyio.abc
 
-from outlive.base import DeadlineError
+from outlive.cli.demo_client import Client, client_environment
 from outlive.cli.demo_stage import NAMES, Stage
-from outlive.client import AsyncClient, AsyncConversation, View
-from outlive.client.wire import decode, event_of
+from outlive.client import AsyncClient, AsyncConversation
 from outlive.processes import proc
 from outlive.processes.record import read_running
 from outlive.wiring.settings import Settings
@@ -24,7 +18,6 @@ from outlive.wiring.settings import Settings
 MESSAGE = "What is lost when I close my laptop?"
 MODEL = "demo:"
 TITLE = "Demo: a client is cut off and resumes"
-EACH_WITHIN_S = 60.0
 # Characters of the answer's live text, not pieces: on a busy machine several pieces come as one.
 B_IS_CUT_AFTER = 60
 WORKER_IS_KILLED_AFTER = 100
@@ -40,71 +33,12 @@ class Outcome(NamedTuple):
     rewinds: int
 
 
-class Client:
-    """A follower in a process of its own (`outlive follow --json`), and the screen it would show."""
-
-    def __init__(self, name: str, stage: Stage, environment: dict[str, str]) -> None:
-        self.name = name
-        self.view = View()
-        self.heard: dict[int | None, int] = {}  # characters of live text, by attempt
-        self.rewinds = 0
-        self.is_done = False
-        self.is_running = False
-        self._stage = stage
-        self._environment = environment
-        self._changed = anyio.Event()
-
-    async def run(self, conversation: str, *, task_status: anyio.abc.TaskStatus[anyio.abc.Process]) -> None:
-        """Follow from where we are until the process ends, however it ends."""
-        after = ["--after", self.view.position] if self.view.position else []
-        command = [sys.executable, "-P", "-m", "outlive", "follow", conversation, "--json", *after]
-        async with run_process(command, self._environment) as process:
-            self.is_running = True
-            task_status.started(process)
-            assert process.stdout is not None
-            rest = b""
-            async for chunk in process.stdout:
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:  # what a killed process did not finish is no line
-                    self._take(line)
-        self.is_running = False
-        self._tell()
-
-    def _take(self, line: bytes) -> None:
-        event = event_of(decode(line))
-        self.view.fold(event)
-        if event.type in ("model.delta", "tool.output"):
-            self.heard[event.attempt] = event.data["offset"] + len(event.data["text"])
-        self.rewinds += event.type == "step.rewound"
-        self.is_done = self.is_done or event.type == "turn.finished"
-        self._stage.show(self.name, event, self.view)
-        self._tell()
-
-    def _tell(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        with anyio.move_on_after(EACH_WITHIN_S):
-            while not condition():
-                await self._changed.wait()
-            return
-        raise DeadlineError(
-            "demo.stuck", f"Client {self.name} saw nothing more for {EACH_WITHIN_S:g} s. See logs/demo.log."
-        )
-
-    async def until_done(self) -> None:
-        await self.until(lambda: self.is_done)
-
-
 class Story:
-    def __init__(
-        self, stage: Stage, conversation: AsyncConversation, settings: Settings, environment: dict[str, str]
-    ) -> None:
+    def __init__(self, stage: Stage, conversation: AsyncConversation, settings: Settings) -> None:
         self._stage = stage
         self._conversation = conversation
         self._settings = settings
-        self._a, self._b = (Client(name, stage, environment) for name in NAMES)
+        self._a, self._b = (Client(name, stage, client_environment(settings)) for name in NAMES)
         self._cut_off_at: str | None = None
 
     async def play(self, *, may_kill: bool) -> Outcome:
@@ -135,9 +69,7 @@ class Story:
 
     async def _cut_off(self, process: anyio.abc.Process) -> None:
         await self._b.until(self._heard(self._b, 1, B_IS_CUT_AFTER))
-        kill(process)
-        await process.wait()
-        await self._b.until(lambda: not self._b.is_running)  # what was on its way is read
+        await self._b.cut_off(process)
         self._cut_off_at = self._b.view.position
         self._stage.set_state("B", "cut off")
         self._stage.say(f"Client B was CUT OFF (SIGKILL) in the middle of an answer. Its position: {self._cut_off_at}")
@@ -174,39 +106,8 @@ class Story:
         )
 
 
-@asynccontextmanager
-async def run_process(command: list[str], environment: dict[str, str]) -> AsyncIterator[anyio.abc.Process]:
-    """A process that is gone when this is left, whatever the reason. A Ctrl-C at the terminal does not reach it."""
-    with anyio.CancelScope(shield=True), _open_log(environment) as log:  # never half started
-        process = await anyio.open_process(
-            command, stdin=subprocess.DEVNULL, stderr=log, env=environment, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        with anyio.CancelScope(shield=True):
-            kill(process)
-            await process.aclose()
-
-
-def kill(process: anyio.abc.Process) -> None:
-    """SIGKILL, if it still runs. Not by its own method: that would collect a process that has just ended by itself, and
-    take its exit code from whoever waits for it."""
-    found = proc.find(process.pid)
-    if process.returncode is None and found is not None:
-        proc.send(found, signal.SIGKILL)
-
-
-def _open_log(environment: dict[str, str]) -> BinaryIO:
-    path = Path(environment["OUTLIVE_HOME"], "logs", "demo.log")
-    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
-
-
 async def tell_story(stage: Stage, settings: Settings, url: str, token: str, *, may_kill: bool) -> Outcome:
-    # The token stays in its file: the environment of a process can be read by more than the process.
-    inherited = {name: value for name, value in os.environ.items() if name not in ("OUTLIVE_URL", "OUTLIVE_TOKEN")}
-    environment = {**inherited, "OUTLIVE_HOME": str(settings.home)}
     async with AsyncClient(url, token) as client:
         conversation = await client.conversations.create(title=TITLE, metadata={"demo": True})
         stage.say(f"A conversation: {conversation.id}. (The built-in demo model answers; no provider is asked.)")
-        return await Story(stage, conversation, settings, environment).play(may_kill=may_kill)
+        return await Story(stage, conversation, settings).play(may_kill=may_kill)

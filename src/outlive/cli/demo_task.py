@@ -1,6 +1,8 @@
-"""What `outlive demo` shows where machines can run: an agent makes the failing test of a sample project pass."""
+"""What `outlive demo` shows where machines can run: an agent makes the failing test of a sample project pass, while a
+second client that follows it is cut off and resumes."""
 
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
@@ -8,9 +10,12 @@ import anyio.to_thread
 
 from outlive.base import OutliveError
 from outlive.cli.clean import clean_line
+from outlive.cli.demo_second import SecondClient
 from outlive.cli.following import Output, choose_output
 from outlive.cli.sample_repo import bundle_sample
+from outlive.cli.screen import is_terminal
 from outlive.client import AsyncClient, AsyncConversation, Event
+from outlive.wiring.settings import Settings
 
 TASK = "Make the failing test pass"
 TITLE = "Demo: make the failing test pass"
@@ -26,6 +31,11 @@ class Outcome(NamedTuple):
     terminal: str | None  # that the agent worked in
     artifacts: tuple[str, ...]
     position: str | None
+    # Of the second client:
+    is_identical: bool  # its screen and the server's transcript, at the end
+    items: int
+    cut_off_at: str | None
+    missed: int
 
 
 class _Quiet:
@@ -45,8 +55,12 @@ class Watching:
         self.model: str | None = None
         self.reason: str | None = None
         self.artifacts: list[str] = []
+        self.calls = 0  # of tools, that have ended
+        self.head = 0
 
     def take(self, event: Event) -> None:
+        self.head = event.seq or self.head
+        self.calls += event.type == "tool.finished"
         match event.type:
             case "turn.started":
                 self.model = str(event.data.get("model"))
@@ -60,44 +74,69 @@ def say(text: str) -> None:
     print(f"==> {text}", flush=True)
 
 
-async def give_task(url: str, token: str, *, is_silent: bool) -> Outcome:
+async def give_task(settings: Settings, url: str, token: str, *, is_silent: bool) -> Outcome:
     async with AsyncClient(url, token, patience_s=PATIENCE_S) as client:
         blob = await client.blobs.put(await anyio.to_thread.run_sync(bundle_sample))
         conversation = await client.conversations.create(title=TITLE, metadata={"demo": True, "repo": {"blob": blob}})
-        if not is_silent:
-            say(f"A conversation: {conversation.id}. Its agent gets a small project and the task: {TASK}.\n")
         if is_silent:
-            return await _watch(client, conversation, _Quiet())
+            quiet = _Quiet()
+            return await _Task(client, conversation, quiet, SecondClient(conversation, settings, quiet.remark)).watch()
+        say(f"A conversation: {conversation.id}. Its agent gets a small project and the task: {TASK}.\n")
         with choose_output(as_json=False) as output:
-            return await _watch(client, conversation, output)
+            tell = _beside(output) if is_terminal() else say
+            return await _Task(client, conversation, output, SecondClient(conversation, settings, tell)).watch()
 
 
-async def _watch(client: AsyncClient, conversation: AsyncConversation, output: "Output | _Quiet") -> Outcome:
-    seen = Watching()
+def _beside(output: Output) -> Callable[[str], None]:
+    """How to say something while the screen is drawn."""
+    return lambda text: output.remark(f"==> {text}")
 
-    def say_lost(error: OutliveError, wait_s: float) -> None:
-        output.remark(f"… {clean_line(error.message)} Trying again in {wait_s:.1f} s.")
 
-    run = conversation.run(TASK, on_lost=say_lost)
-    try:
-        while events := await run.next_events():
-            output.show(events)
-            for event in events:
-                seen.take(event)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await run.aclose()
-    await conversation.refresh()
-    return Outcome(
-        conversation=conversation.id,
-        outcome=run.outcome or "unknown",
-        reason=seen.reason,
-        model=seen.model,
-        machine=conversation.machine_id,
-        terminal=await _terminal_of(client, conversation.machine_id),
-        artifacts=tuple(seen.artifacts),
-        position=run.position,
-    )
+class _Task:
+    def __init__(
+        self,
+        client: AsyncClient,
+        conversation: AsyncConversation,
+        output: "Output | _Quiet",
+        second: SecondClient,
+    ) -> None:
+        self._client = client
+        self._conversation = conversation
+        self._output = output
+        self._second = second
+        self._seen = Watching()
+
+    async def watch(self) -> Outcome:
+        run = self._conversation.run(TASK, on_lost=self._say_lost)
+        async with anyio.create_task_group() as group:
+            await self._second.begin(group)
+            try:
+                while events := await run.next_events():
+                    self._output.show(events)
+                    for event in events:
+                        self._seen.take(event)
+                    await self._second.go_on(group, calls=self._seen.calls, head=self._seen.head)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await run.aclose()
+            compared = await self._second.end(group, head=self._seen.head)
+            group.cancel_scope.cancel()
+        await self._conversation.refresh()
+        machine = self._conversation.machine_id
+        return Outcome(
+            conversation=self._conversation.id,
+            outcome=run.outcome or "unknown",
+            reason=self._seen.reason,
+            model=self._seen.model,
+            machine=machine,
+            terminal=await _terminal_of(self._client, machine),
+            artifacts=tuple(self._seen.artifacts),
+            position=run.position,
+            **compared._asdict(),
+        )
+
+    def _say_lost(self, error: OutliveError, wait_s: float) -> None:
+        self._output.remark(f"… {clean_line(error.message)} Trying again in {wait_s:.1f} s.")
 
 
 async def _terminal_of(client: AsyncClient, machine: str | None) -> str | None:

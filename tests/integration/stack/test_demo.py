@@ -1,4 +1,5 @@
-"""`outlive demo` where machines can run: the agent makes the failing test pass, whatever happens to its worker."""
+"""`outlive demo` where machines can run: the agent makes the failing test pass, whatever happens to its worker and to a
+client that follows."""
 
 import json
 import re
@@ -54,6 +55,13 @@ def test_the_agent_makes_the_test_pass_in_its_machine_and_all_is_stopped(home: H
     assert "built-in demo model" in shown
     failed, mended = shown.index("AssertionError: 3 != 4"), shown.index("Done: all 7 tests pass.")
     assert failed < shown.index(FIX) < mended < shown.index("The turn is done.")
+    cut = re.search(r"second client .* was CUT OFF .* Its position: (\S+)", shown)
+    assert cut is not None
+    back = re.search(rf"RESUMES after {re.escape(cut[1])}; it missed (\d+) events", shown)
+    assert back is not None
+    assert int(back[1]) > 0
+    assert cut.start() < shown.index(FIX) < shown.index("The second client's screen and the server: identical")
+    assert cut.start() < back.start() < mended
     assert re.search(r"attach term_\w+ .*Ctrl-\] d leaves it", shown)
     assert "answer of demo:" not in shown
     assert re.search(r"API: http://127\.0\.0\.1:\d+", shown)
@@ -76,6 +84,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_but_the_time(home
     home.up(OUTLIVE_LOOP__DEMO_PACE_S="0.02")
     undisturbed = json.loads(run_demo(home, "--json").stdout)
     assert undisturbed["outcome"] == "done"
+    assert (undisturbed["is_identical"], undisturbed["missed"] > 0) == (True, True)
 
     # What is on the screen is a little late: a worker may have died between two steps, and then nothing is mended.
     for _ in range(3):
