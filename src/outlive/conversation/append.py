@@ -57,7 +57,8 @@ from outlive.conversation.log import BATCH_LIMIT, Append, Appended, Conversation
 # Only the open turn does that.
 _NEW_WORK = frozenset({"step.started", "approval.requested", "replay.parted", "subagent.started"})
 
-_SENT = frozenset({"message.sent", "message.hurried"})  # they join the open turn, whichever it is
+# They, and what comes with them (that a subagent ended, with its report), join the open turn, whichever it is.
+_SENT = frozenset({"message.sent", "message.hurried"})
 
 _COUNT_MAX = 2**31 - 1  # of attempts and batches: what every database can hold
 
@@ -152,7 +153,7 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
     for new in append.events:
         summary.head += 1
         _fold(summary, new, append.turn)
-        placed.append(_place(new, append, summary))
+        placed.append(_place(new, append, summary, is_joining=not _SENT.isdisjoint(types)))
         into.events.append((summary.key, append.key, new, placed[-1]))
         _change_attempts(new.type, append, summary, known, into)
     into.touched.add(append.conversation)
@@ -160,9 +161,9 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
     return Appended(tuple(placed), is_repeat=False)
 
 
-def _place(new: NewEvent, append: Append, summary: Summary) -> Event:
+def _place(new: NewEvent, append: Append, summary: Summary, *, is_joining: bool) -> Event:
     writer = append.writer
-    turn = summary.turn if new.type in _SENT else append.turn
+    turn = (summary.turn or append.turn) if is_joining else append.turn
     return Event(
         seq=summary.head,
         id=new.id,

@@ -46,7 +46,7 @@ class Append(NamedTuple):
     events: tuple[NewEvent, ...]
     key: str
     actor: str
-    turn: TurnId | None = None  # for `message.sent`: the turn to open if none is open
+    turn: TurnId | None = None  # with a `message.sent`: the turn to open if none is open
     writer: Writer | None = None
     expect: int | None = None
 

@@ -252,8 +252,7 @@ def _command(program: Path, folder: Path, port: int) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    return {**kept, "GOGC": "400"}  # memory for speed: a quarter of the collections
+    return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
 
 
 if __name__ == "__main__":

@@ -114,6 +114,18 @@ async def test_a_detached_one_reports_once_to_a_turn_that_is_long_over(stage: St
     assert len(await stage.events(conversation)) == len(view)
 
 
+async def test_a_report_and_the_end_that_it_tells_of_join_the_turn_that_is_open(stage: Stage) -> None:
+    """They are one batch, and it must not name a turn that never begins."""
+    quick, wait = call("[[say All is well.]]", detached=True), '[[tool wait {"seconds": 3}]]'
+    conversation, turn = await begin(stage, f"{quick} {wait} [[say Begun.]]")
+    await stage.ended(conversation, turn)
+    await eventually(lambda: stage.is_idle(conversation, turns=1), WITHIN_S)
+    events = await stage.events(conversation)
+    [finished] = [event for event in events if event.type == "subagent.finished"]
+    assert {event.turn for event in events if event.turn} == {turn}
+    assert "[report of subagent" in events[finished.seq].data["text"]
+
+
 async def test_who_is_interrupted_interrupts_the_attached_and_not_the_detached(stage: Stage) -> None:
     nested = call(SLOW)
     conversation, turn = await begin(stage, f"{call(nested)} {call(SLOW, 'also', detached=True)} [[say Never.]]")

@@ -39,6 +39,7 @@ from outlive.conversation.events import (
     ModelResponded,
     NewEvent,
     StepStarted,
+    SubagentFinished,
     ToolFinished,
     ToolRequested,
     TurnFinished,
@@ -385,3 +386,13 @@ def test_a_message_belongs_to_the_turn_that_is_open() -> None:
     assert event.turn == open_turn
     (event,) = check_planned(append_of(MESSAGE), known_with()).events
     assert event.turn == TURN
+
+
+def test_what_comes_with_a_message_is_of_its_turn() -> None:
+    """The end of a detached subagent and its report: else the end would name a turn that never begins."""
+    batch = append_of(SubagentFinished(conversation=ConversationId("conv_2"), outcome="done"), MESSAGE)
+    for known, turn in ((known_with(turn=OTHER), OTHER), (known_with(), TURN)):
+        assert [event.turn for event in check_planned(batch, known).events] == [turn, turn]
+        repeat = plan(batch, known, Plan())
+        assert isinstance(repeat, Appended)
+        assert repeat.is_repeat
