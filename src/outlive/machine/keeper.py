@@ -219,7 +219,8 @@ def _is_so(machine: Machine, desired: Desired | None, checkpoints: int) -> bool:
 
 
 def _is_wanted(machine: Machine, desired: Desired | None, checkpoints: int) -> bool:
-    """Whether it is still wanted: somebody may have asked for something else meanwhile, or it was given up."""
-    if machine.state == "lost" and machine.checkpoint is None:
+    """Whether it is still wanted: somebody may have asked for something else meanwhile, or it was given up. One that is
+    lost stays so (what is to stand still is not woken for that) unless it is wanted running and has a checkpoint."""
+    if machine.state == "lost" and lifecycle.next_step(machine, is_node_gone=False) is None:
         return False
     return (desired is None or machine.desired == desired) and machine.checkpoints_wanted >= checkpoints

@@ -32,6 +32,22 @@ async def test_a_paused_machine_uses_no_cpu_and_refuses_all_but_resume(tmp_path:
         assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
 
 
+async def test_one_that_died_while_it_stood_still_says_so_and_is_brought_back_by_a_resume(tmp_path: Path) -> None:
+    """It is not woken to be stopped, so whoever stops it again must not be told to wait for that."""
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        await room.exec(machine.id, "echo kept > file")
+        await room.keeper.checkpoint(machine.id)
+        await room.keeper.do(machine.id, "pause")
+        await node.adoption.lose(node.residents.get(machine.id, machine.generation), "its sandbox ended")
+        assert (await room.keeper.get(machine.id)).state == "lost"
+        with pytest.raises(ConflictError, match="is lost: its sandbox ended") as refused:
+            await room.keeper.do(machine.id, "pause")
+        assert refused.value.code == "machine.not_reached"
+        await room.keeper.do(machine.id, "resume")
+        assert (await room.exec(machine.id, "cat file")).stdout == "kept\n"
+
+
 async def test_time_that_a_person_stopped_a_machine_does_not_count_for_its_commands(tmp_path: Path) -> None:
     async with open_machine_room(tmp_path) as room, room.node() as node:
         machine = await room.create()
