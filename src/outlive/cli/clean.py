@@ -19,6 +19,11 @@ def clean_line(text: object) -> str:
     return " ".join(clean(str(text)).split())
 
 
+def to_the_letter(text: object) -> str:
+    """The same, for what somebody decides on: its blanks count too."""
+    return clean(str(text)).replace("\n", " ").replace("\t", " ")
+
+
 def json_text(document: object) -> str:
     """One line of JSON, pure ASCII: harmless in a terminal, writable in every encoding."""
     return json.dumps(document, ensure_ascii=True, default=dict)

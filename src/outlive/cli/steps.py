@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from outlive.cli.clean import clean, clean_line, short
+from outlive.cli.clean import clean, clean_line, short, to_the_letter
 from outlive.client.wire import Event
 
 Json = Mapping[str, Any]
@@ -100,7 +100,8 @@ def note_text(item: Json) -> str:
     """What an event that is neither said nor done by a step comes to."""
     given = item.get("data")
     data: Json = given if isinstance(given, Mapping) else {}
-    return _known_note(str(item.get("type")), data, item.get("actor")) or _any_note(item.get("type"), data)
+    type, actor = str(item.get("type")), item.get("actor")
+    return _known_note(type, data, actor) or _steering_note(type, data, actor) or _any_note(item.get("type"), data)
 
 
 def _known_note(type: str, data: Json, actor: object) -> str | None:
@@ -152,6 +153,35 @@ def _known_note(type: str, data: Json, actor: object) -> str | None:
         case _:
             return None
 
+
+def _steering_note(type: str, data: Json, actor: object) -> str | None:
+    match type:
+        case "approval.requested":
+            id = clean_line(data.get("approval"))
+            how = f"outlive approve {id}, or outlive deny {id}; --comment says why, or is the answer"
+            return f"? {to_the_letter(data.get('question'))} ({how})"
+        case "approval.decided":
+            said = _DECISIONS.get(str(data.get("decision")), clean_line(data.get("decision")))
+            by = "" if data.get("decision") == "expired" else f" by {clean_line(actor)}"
+            comment = f": {clean_line(data['comment'])}" if data.get("comment") else ""
+            return f"{clean_line(data.get('approval'))} {said}{by}{comment}"
+        case "wait.started":
+            return f"waits until {clean_line(data.get('until'))}, or until a message comes"
+        case "turn.paused":
+            return f"paused by {clean_line(actor)} from the next step on{_because(data)}"
+        case "turn.resumed":
+            return f"resumed by {clean_line(actor)}"
+        case "subagent.started":
+            on = {"fork": "a copy of the machine", "new": "a machine of its own"}.get(str(data.get("machine")))
+            alone = " detached," if data.get("detached") is True else ""
+            return f"subagent {clean_line(data.get('conversation'))} begins,{alone} on {on or 'the same machine'}"
+        case "subagent.finished":
+            return f"subagent {clean_line(data.get('conversation'))} ended: {clean_line(data.get('outcome'))}"
+        case _:
+            return None
+
+
+_DECISIONS = {"approve": "was approved", "deny": "was denied", "expired": "expired"}
 
 _COMPACTIONS = {
     "asked": "a compaction was asked for: it comes before the next step",

@@ -166,7 +166,8 @@ def test_on_a_terminal_what_was_live_is_replaced_by_what_is_final(answering: Hom
     screen.feed(drawn)
     left = screen.text().splitlines()
     screen.close()
-    assert left[-1].startswith("done in ")
+    assert left[-2].startswith("done in ")
+    assert left[-1].startswith("go on with: outlive send conv_")
     assert not any("(going on)" in line for line in left)
     assert sum("demo model" in line for line in left) == 1, "said once"
 

@@ -132,8 +132,33 @@ def test_a_screen_shows_little_of_a_long_output_and_a_transcript_all_of_it() -> 
         ("turn.finished", {"outcome": "out_of_budget", "reason": None}, "the turn ended: out of budget"),
         (
             "approval.requested",
-            {"approval": "appr_1", "question": "May I?"},
-            "approval.requested: approval=appr_1, question=May I?",
+            {"approval": "appr_1", "question": 'May shell be run with {"command": "rm \'a  b\'"}?'},
+            '? May shell be run with {"command": "rm \'a  b\'"}? '
+            "(outlive approve appr_1, or outlive deny appr_1; --comment says why, or is the answer)",
+        ),
+        (
+            "approval.decided",
+            {"approval": "appr_1", "decision": "deny", "comment": "not now"},
+            "appr_1 was denied by prin_1: not now",
+        ),
+        ("approval.decided", {"approval": "appr_1", "decision": "expired", "comment": None}, "appr_1 expired"),
+        (
+            "wait.started",
+            {"step": "step_1", "call": "c", "until": "2030-01-02T03:04:05Z"},
+            "waits until 2030-01-02T03:04:05Z, or until a message comes",
+        ),
+        ("turn.paused", {"reason": "lunch"}, "paused by prin_1 from the next step on: lunch"),
+        ("turn.resumed", {}, "resumed by prin_1"),
+        (
+            "subagent.started",
+            {"conversation": "conv_1", "step": "step_1", "detached": True, "machine": "fork"},
+            "subagent conv_1 begins, detached, on a copy of the machine",
+        ),
+        ("subagent.finished", {"conversation": "conv_1", "outcome": "done"}, "subagent conv_1 ended: done"),
+        (
+            "budget.raised",
+            {"scope": "turn", "tokens": 100},
+            "budget.raised: scope=turn, tokens=100",
         ),
     ],
 )
@@ -151,11 +176,18 @@ def test_hostile_arguments_and_outputs_are_harmless(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "type", ["machine.lost", "machine.rolled_back", "artifact.published", "turn.recovered", "turn.finished"]
+    "type",
+    [
+        *("machine.lost", "machine.rolled_back", "artifact.published", "turn.recovered", "turn.finished"),
+        *("approval.requested", "approval.decided", "wait.started", "subagent.started", "subagent.finished"),
+    ],
 )
 def test_a_hostile_note_is_harmless(type: str) -> None:
     for value in (HOSTILE, 3, None, [HOSTILE], {HOSTILE: HOSTILE}):
-        names = ("machine", "effects", "title", "size", "media_type", "what", "attempt", "reason", "outcome", HOSTILE)
+        names = [
+            *("machine", "effects", "title", "size", "media_type", "what", "attempt", "reason", "outcome", HOSTILE),
+            *("approval", "question", "decision", "comment", "until", "conversation", "detached"),
+        ]
         assert is_harmless(note_text({"type": type, "actor": HOSTILE, "data": dict.fromkeys(names, value)}))
 
 
