@@ -60,12 +60,12 @@ def approvals(
 
 
 def _table(found: "Sequence[ApprovalFacts]") -> str:
-    from outlive.cli.clean import to_the_letter
+    from outlive.cli.clean import clean_line
     from outlive.cli.render import when
 
     rows = []
     for each in found:
-        question = to_the_letter(each.question)
+        question = clean_line(each.question)
         question = question if len(question) <= QUESTION_SHOWN else f"{question[: QUESTION_SHOWN - 1]}…"
         rows.append((each.id, each.state, when(each.expires_at), each.conversation, question))
     return table(("ID", "STATE", "EXPIRES", "CONVERSATION", "QUESTION"), rows)

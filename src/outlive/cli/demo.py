@@ -196,7 +196,8 @@ def _conclude_task(outcome: "TaskOutcome", settings: "Settings", started: "Start
     if outcome.is_identical:
         said += f"\n==> The second client's screen and the server: identical, {outcome.items} items each."
     else:
-        said += f"\n==> {_DIFFER}"
+        trouble = f"The second client could not be compared: {outcome.trouble}" if outcome.trouble else _DIFFER
+        said += f"\n==> {trouble}"
     if outcome.model == "demo:":
         said += (
             "\n==> It was the built-in demo model. With ANTHROPIC_API_KEY or OPENAI_API_KEY set, a real one does it."

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import anyio
 import anyio.abc
 
-from outlive.base import DeadlineError
+from outlive.base import DeadlineError, UnavailableError
 from outlive.cli.demo_stage import Stage
 from outlive.client import View
 from outlive.client.wire import decode, event_of
@@ -20,6 +20,7 @@ from outlive.processes import proc
 from outlive.wiring.settings import Settings
 
 EACH_WITHIN_S = 60.0
+_STARTS = 20  # of a client that ends by itself: an API that is being restarted is away for longer than one waits for it
 
 
 class Client:
@@ -32,28 +33,44 @@ class Client:
         self.rewinds = 0
         self.is_done = False
         self.is_running = False
+        self._is_cut_off = False
+        self._last_words = ""  # of a process that ended by itself
+        self._process: anyio.abc.Process | None = None
         self._stage = stage
         self._environment = environment
         self._changed = anyio.Event()
 
-    async def run(self, conversation: str, *, task_status: anyio.abc.TaskStatus[anyio.abc.Process]) -> None:
-        """Follow from where we are until the process ends, however it ends."""
-        after = ["--after", self.view.position] if self.view.position else []
-        command = [sys.executable, "-P", "-m", "outlive", "follow", conversation, "--json", *after]
-        async with run_process(command, self._environment) as process:
-            self.is_running = True
-            task_status.started(process)
-            assert process.stdout is not None
-            rest = b""
-            async for chunk in process.stdout:
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:  # what a killed process did not finish is no line
-                    self._take(line)
+    async def run(self, conversation: str, *, task_status: anyio.abc.TaskStatus[int]) -> None:
+        """Follow from where we are until it is cut off; a process that ends by itself is started again, for a while.
+        Started with the first one's pid."""
+        self._is_cut_off, self.is_running = False, True
+        for start in range(_STARTS):
+            after = ["--after", self.view.position] if self.view.position else []
+            command = [sys.executable, "-P", "-m", "outlive", "follow", conversation, "--json", *after]
+            async with run_process(command, self._environment) as process:
+                self._process = process
+                if start == 0:
+                    task_status.started(process.pid)
+                await self._read(process)
+            if self._is_cut_off:
+                break
         self.is_running = False
         self._tell()
 
+    async def _read(self, process: anyio.abc.Process) -> None:
+        assert process.stdout is not None
+        rest = b""
+        async for chunk in process.stdout:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:  # what a killed process did not finish is no line
+                self._take(line)
+
     def _take(self, line: bytes) -> None:
-        event = event_of(decode(line))
+        told = decode(line)
+        if "type" not in told:  # no event, but why it ends
+            self._last_words = f": {told.get('detail')}"
+            return
+        event = event_of(told)
         self.view.fold(event)
         if event.type in ("model.delta", "tool.output"):
             self.heard[event.attempt] = event.data["offset"] + len(event.data["text"])
@@ -69,18 +86,25 @@ class Client:
     async def until(self, condition: Callable[[], bool]) -> None:
         with anyio.move_on_after(EACH_WITHIN_S):
             while not condition():
+                if not self.is_running:
+                    raise UnavailableError(
+                        "demo.client_gone",
+                        f"Client {self.name} ended by itself, {_STARTS} times{self._last_words}. See logs/demo.log.",
+                    )
                 await self._changed.wait()
             return
         raise DeadlineError(
-            "demo.stuck", f"Client {self.name} saw nothing more for {EACH_WITHIN_S:g} s. See logs/demo.log."
+            "demo.stuck",
+            f"Client {self.name} did not see within {EACH_WITHIN_S:g} s what it should. See logs/demo.log.",
         )
 
     async def until_done(self) -> None:
         await self.until(lambda: self.is_done)
 
-    async def cut_off(self, process: anyio.abc.Process) -> None:
-        kill(process)
-        await process.wait()
+    async def cut_off(self) -> None:
+        self._is_cut_off = True
+        if self._process is not None:
+            kill(self._process)
         await self.until(lambda: not self.is_running)  # what was on its way is read
 
 

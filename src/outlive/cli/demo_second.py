@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import anyio.abc
 
-from outlive.base import DeadlineError
+from outlive.base import DeadlineError, OutliveError
 from outlive.cli.demo_client import Client, client_environment
 from outlive.cli.demo_stage import Silence
 from outlive.client import AsyncConversation
@@ -21,14 +21,15 @@ class Comparison(NamedTuple):
     items: int
     cut_off_at: str | None
     missed: int  # events that the log took meanwhile
+    trouble: str | None = None  # why they could not be compared
 
 
 class SecondClient:
     def __init__(self, conversation: AsyncConversation, settings: Settings, say: Callable[[str], None]) -> None:
         self._conversation = conversation
-        self._client = Client("B", Silence(), client_environment(settings))
+        self._client = Client("two", Silence(), client_environment(settings))
         self._say = say
-        self._process: anyio.abc.Process | None = None
+        self._is_away = False
         self._cut_off_at: str | None = None
         self._head_at_cut = 0
         self._is_back = False
@@ -41,38 +42,45 @@ class SecondClient:
 
     async def go_on(self, group: anyio.abc.TaskGroup, *, calls: int, head: int) -> None:
         """The first client has seen the end of so many tool calls, and the log up to `head`."""
-        if self._process is not None and not self._is_back and calls >= IS_CUT_AFTER:
+        if not self._is_away and not self._is_back and calls >= IS_CUT_AFTER:
             await self._cut_off()
-        elif self._process is None and calls >= RETURNS_AFTER:
+        elif self._is_away and calls >= RETURNS_AFTER:
             await self._come_back(group, head)
 
     async def end(self, group: anyio.abc.TaskGroup, *, head: int) -> Comparison:
         """The turn is over: whatever was not shown yet is shown now, and the screens are compared."""
         if not self._is_back:
-            if self._process is not None:
+            if not self._is_away:
                 await self._cut_off()
             await self._come_back(group, head)
+        try:
+            return await self._compare()
+        except OutliveError as error:  # what the turn came to is told all the same
+            return Comparison(False, 0, self._cut_off_at, self._missed, error.message)
+
+    async def _compare(self) -> Comparison:
         for _ in range(_LOOKS):
             transcript = await self._conversation.transcript()
-            view, target = self._client.view, transcript.head
-            await self._client.until(lambda: view.head >= target)  # noqa: B023 (awaited before the next look)
-            if view.head == target:
-                is_identical = view.items() == [*transcript.items]
+            await self._reach(transcript.head)
+            if self._client.view.head == transcript.head:
+                is_identical = self._client.view.items() == [*transcript.items]
                 return Comparison(is_identical, len(transcript.items), self._cut_off_at, self._missed)
         raise DeadlineError("demo.busy", "The conversation goes on and on: its clients cannot be compared.")
 
+    async def _reach(self, head: int) -> None:
+        await self._client.until(lambda: self._client.view.head >= head)
+
     async def _follow(self, group: anyio.abc.TaskGroup) -> None:
-        self._process = await group.start(self._client.run, self._conversation.id)
+        await group.start(self._client.run, self._conversation.id)
 
     async def _cut_off(self) -> None:
-        assert self._process is not None
-        await self._client.cut_off(self._process)
-        self._process = None
+        await self._client.cut_off()
+        self._is_away = True
         self._cut_off_at, self._head_at_cut = self._client.view.position, self._client.view.head
         self._say(f"A second client that follows was CUT OFF (SIGKILL). Its position: {self._cut_off_at}")
 
     async def _come_back(self, group: anyio.abc.TaskGroup, head: int) -> None:
-        self._missed, self._is_back = max(0, head - self._head_at_cut), True
+        self._missed, self._is_back, self._is_away = max(0, head - self._head_at_cut), True, False
         self._say(
             f"The second client comes back as a new process and RESUMES after {self._cut_off_at}; "
             f"it missed {self._missed} events."

@@ -44,11 +44,11 @@ class Story:
     async def play(self, *, may_kill: bool) -> Outcome:
         async with anyio.create_task_group() as group:
             await self._follow(group, self._a)
-            cut = await self._follow(group, self._b)
+            await self._follow(group, self._b)
             await self._a.until(lambda: self._a.view.head > 0)
             await self._b.until(lambda: self._b.view.head > 0)
             await self._conversation.send(MESSAGE, model=MODEL)
-            await self._cut_off(cut)
+            await self._cut_off()
             if may_kill:
                 await self._kill_worker()
             await self._resume(group)
@@ -58,18 +58,17 @@ class Story:
             group.cancel_scope.cancel()
         return await self._compare()
 
-    async def _follow(self, group: anyio.abc.TaskGroup, client: Client) -> anyio.abc.Process:
-        process: anyio.abc.Process = await group.start(client.run, self._conversation.id)
-        self._stage.set_state(client.name, f"follows (pid {process.pid})")
-        return process
+    async def _follow(self, group: anyio.abc.TaskGroup, client: Client) -> None:
+        pid = await group.start(client.run, self._conversation.id)
+        self._stage.set_state(client.name, f"follows (pid {pid})")
 
     def _heard(self, client: Client, attempt: int, characters: int) -> Callable[[], bool]:
         """Or all is over: whoever comes late misses what he wanted to see, and must not wait for it."""
         return lambda: client.is_done or client.heard.get(attempt, 0) >= characters
 
-    async def _cut_off(self, process: anyio.abc.Process) -> None:
+    async def _cut_off(self) -> None:
         await self._b.until(self._heard(self._b, 1, B_IS_CUT_AFTER))
-        await self._b.cut_off(process)
+        await self._b.cut_off()
         self._cut_off_at = self._b.view.position
         self._stage.set_state("B", "cut off")
         self._stage.say(f"Client B was CUT OFF (SIGKILL) in the middle of an answer. Its position: {self._cut_off_at}")

@@ -2,7 +2,6 @@
 second client that follows it is cut off and resumes."""
 
 import sys
-from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
@@ -13,7 +12,6 @@ from outlive.cli.clean import clean_line
 from outlive.cli.demo_second import SecondClient
 from outlive.cli.following import Output, choose_output
 from outlive.cli.sample_repo import bundle_sample
-from outlive.cli.screen import is_terminal
 from outlive.client import AsyncClient, AsyncConversation, Event
 from outlive.wiring.settings import Settings
 
@@ -36,6 +34,7 @@ class Outcome(NamedTuple):
     items: int
     cut_off_at: str | None
     missed: int
+    trouble: str | None  # why they could not be compared
 
 
 class _Quiet:
@@ -45,6 +44,9 @@ class _Quiet:
         pass
 
     def remark(self, text: str) -> None:
+        pass
+
+    def say(self, text: str) -> None:
         pass
 
 
@@ -79,31 +81,20 @@ async def give_task(settings: Settings, url: str, token: str, *, is_silent: bool
         blob = await client.blobs.put(await anyio.to_thread.run_sync(bundle_sample))
         conversation = await client.conversations.create(title=TITLE, metadata={"demo": True, "repo": {"blob": blob}})
         if is_silent:
-            quiet = _Quiet()
-            return await _Task(client, conversation, quiet, SecondClient(conversation, settings, quiet.remark)).watch()
+            return await _Task(client, conversation, _Quiet(), settings).watch()
         say(f"A conversation: {conversation.id}. Its agent gets a small project and the task: {TASK}.\n")
         with choose_output(as_json=False) as output:
-            tell = _beside(output) if is_terminal() else say
-            return await _Task(client, conversation, output, SecondClient(conversation, settings, tell)).watch()
-
-
-def _beside(output: Output) -> Callable[[str], None]:
-    """How to say something while the screen is drawn."""
-    return lambda text: output.remark(f"==> {text}")
+            return await _Task(client, conversation, output, settings).watch()
 
 
 class _Task:
     def __init__(
-        self,
-        client: AsyncClient,
-        conversation: AsyncConversation,
-        output: "Output | _Quiet",
-        second: SecondClient,
+        self, client: AsyncClient, conversation: AsyncConversation, output: "Output | _Quiet", settings: Settings
     ) -> None:
         self._client = client
         self._conversation = conversation
         self._output = output
-        self._second = second
+        self._second = SecondClient(conversation, settings, lambda text: output.say(f"==> {text}"))
         self._seen = Watching()
 
     async def watch(self) -> Outcome:

@@ -26,7 +26,11 @@ class Output(Protocol):
         self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None: ...
     def show(self, events: list[Event]) -> None: ...
-    def remark(self, text: str) -> None: ...
+    def remark(self, text: str) -> None:
+        """Something about the following itself, beside what is followed."""
+
+    def say(self, text: str) -> None:
+        """A line in the middle of what is followed."""
 
 
 class _Stream:
@@ -43,6 +47,9 @@ class _Stream:
     def remark(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    def say(self, text: str) -> None:
+        self.remark(text)
+
 
 class JsonLines(_Stream):
     def show(self, events: list[Event]) -> None:
@@ -57,6 +64,10 @@ class Pipe(_Stream):
 
     def show(self, events: list[Event]) -> None:
         sys.stdout.write("".join(self._text.show(event) for event in events))
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        sys.stdout.write(self._text.say(text))
         sys.stdout.flush()
 
 
@@ -102,6 +113,9 @@ class Terminal:
 
     def remark(self, text: str) -> None:
         self._console.print(styled(Block(text, "", "dim italic")))
+
+    def say(self, text: str) -> None:
+        self._console.print(styled(Block(text, "", "bold")))
 
 
 def _is_silent(item: Mapping[str, Any]) -> bool:

@@ -179,6 +179,10 @@ class PipeFollow:
         total = self._tally.take(event)
         return said if total is None else f"{said}{self._break()}{total}\n"
 
+    def say(self, text: str) -> str:
+        """A line of somebody else's, in between."""
+        return f"{self._break()}{text}\n"
+
     def _show(self, event: Event) -> str:
         item = self._view.fold(event)
         step = event.step or ""

@@ -158,8 +158,8 @@ def _steering_note(type: str, data: Json, actor: object) -> str | None:
     match type:
         case "approval.requested":
             id = clean_line(data.get("approval"))
-            how = f"outlive approve {id}, or outlive deny {id}; --comment says why, or is the answer"
-            return f"? {to_the_letter(data.get('question'))} ({how})"
+            # First what is ours: what others wrote must not be able to look like it.
+            return f"? {id} (outlive approve or deny; --comment is the answer): {to_the_letter(data.get('question'))}"
         case "approval.decided":
             said = _DECISIONS.get(str(data.get("decision")), clean_line(data.get("decision")))
             by = "" if data.get("decision") == "expired" else f" by {clean_line(actor)}"

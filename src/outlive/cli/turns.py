@@ -79,7 +79,7 @@ def _follow(conversation: str, text: str, model: str | None, as_json: bool) -> i
     from outlive.cli.running import run_to_screen
 
     outcome = run_to_screen(conversation, text, model=model, as_json=as_json)
-    if outcome is not None and sys.stderr.isatty():  # for a person; whoever reads a pipe asks with --json
+    if outcome is not None and not as_json and sys.stderr.isatty():  # for a person who looks on
         print(f'go on with: outlive send {conversation} "..."', file=sys.stderr, flush=True)
     return INTERRUPTED if outcome is None else DONE if outcome == "done" else FAILED
 

@@ -149,11 +149,12 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
     if refusal is not None:
         return refusal
 
+    turn = append.turn if _SENT.isdisjoint(types) else summary.turn or append.turn
     placed: list[Event] = []
     for new in append.events:
         summary.head += 1
-        _fold(summary, new, append.turn)
-        placed.append(_place(new, append, summary, is_joining=not _SENT.isdisjoint(types)))
+        _fold(summary, new, turn)
+        placed.append(_place(new, append, summary.head, turn))
         into.events.append((summary.key, append.key, new, placed[-1]))
         _change_attempts(new.type, append, summary, known, into)
     into.touched.add(append.conversation)
@@ -161,11 +162,10 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
     return Appended(tuple(placed), is_repeat=False)
 
 
-def _place(new: NewEvent, append: Append, summary: Summary, *, is_joining: bool) -> Event:
+def _place(new: NewEvent, append: Append, seq: int, turn: TurnId | None) -> Event:
     writer = append.writer
-    turn = (summary.turn or append.turn) if is_joining else append.turn
     return Event(
-        seq=summary.head,
+        seq=seq,
         id=new.id,
         turn=turn,
         step=writer.step if writer else None,

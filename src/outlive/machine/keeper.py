@@ -188,7 +188,7 @@ class MachineKeeper:
         now = self._clock.now()
         found = await self._machines.change(machine, lambda record: lifecycle.ask(record, verb, now))
         wanted = found.checkpoints_wanted
-        if found.checkpoints_made < wanted:
+        if found.checkpoints_made < wanted and lifecycle.next_step(found, is_node_gone=False) is not None:
             found = await self._settle(machine, None, checkpoints=wanted)
         if found.checkpoint is None:
             raise ConflictError("machine.not_saved", f"Machine {machine!r} has no checkpoint: {found.reason}.")
@@ -210,6 +210,12 @@ class MachineKeeper:
         # One that could not be woken is to stay hibernated too, and says why.
         if desired == "running" and found.desired == "hibernated" and found.reason is None:
             raise hibernated_meanwhile(machine)
+        if found.state == "lost" and found.checkpoint is not None:
+            raise ConflictError(
+                "machine.not_reached",
+                f"Machine {machine!r} is lost ({found.reason}) and stays so: resume or wake brings it back from its "
+                "checkpoint.",
+            )
         why = f": {found.reason}" if found.reason else " by somebody else's wish; ask again."
         raise ConflictError("machine.not_reached", f"Machine {machine!r} is {found.state}{why}")
 

@@ -27,17 +27,21 @@ def home(tmp_path: Path) -> Iterator[Home]:
     home.stop()
 
 
-def processes_of(home: Home) -> list[str]:
+def pids_of(home: Home) -> dict[int, str]:
     """The command lines of all processes that have this home in their environment."""
     mark = f"OUTLIVE_HOME={home.path}".encode()
-    found = []
+    found = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (path / "environ").read_bytes().split(b"\0"):
-                found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue  # gone meanwhile, or not ours
     return found
+
+
+def processes_of(home: Home) -> list[str]:
+    return [*pids_of(home).values()]
 
 
 def run_demo(home: Home, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":

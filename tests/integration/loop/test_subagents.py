@@ -116,8 +116,12 @@ async def test_a_detached_one_reports_once_to_a_turn_that_is_long_over(stage: St
 
 async def test_a_report_and_the_end_that_it_tells_of_join_the_turn_that_is_open(stage: Stage) -> None:
     """They are one batch, and it must not name a turn that never begins."""
-    quick, wait = call("[[say All is well.]]", detached=True), '[[tool wait {"seconds": 3}]]'
-    conversation, turn = await begin(stage, f"{quick} {wait} [[say Begun.]]")
+    until_a_message = '[[tool wait {"seconds": 600}]]'
+    conversation, turn = await begin(stage, f"{call(SLOW, detached=True)} {until_a_message} [[say Begun.]]")
+    [child] = await children(stage, conversation)
+    for each in (child, conversation):
+        await eventually(lambda each=each: stage.has(each, "wait.started"), WITHIN_S)  # type: ignore[misc]
+    await stage.send(child, "[[say All is well.]]")
     await stage.ended(conversation, turn)
     await eventually(lambda: stage.is_idle(conversation, turns=1), WITHIN_S)
     events = await stage.events(conversation)

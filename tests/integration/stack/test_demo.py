@@ -3,6 +3,7 @@ client that follows."""
 
 import json
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from eventually import eventually_sync
-from integration.demo.test_demo import WITHIN_S, processes_of, run_demo
+from integration.demo.test_demo import WITHIN_S, pids_of, processes_of, run_demo
 from integration.stack.homes import Home
 
 FIX = "+    return -(-entries // size)"
@@ -45,6 +46,13 @@ def kill_worker(home: Home) -> None:
     worker = home.pid_of("worker")
     home.kill(worker)
     eventually_sync(lambda: home.pid_of("worker") != worker, WITHIN_S)
+
+
+def kill_followers(home: Home) -> int:
+    found = [pid for pid, command in pids_of(home).items() if " follow " in command]
+    for pid in found:
+        home.kill(pid)
+    return len(found)
 
 
 @pytest.mark.timeout(300)
@@ -94,9 +102,12 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_but_the_time(home
             for moment in ("gets 3 and wants 4", "Ran 7 tests"):
                 assert any(moment in line for line in process.stdout)
                 kill_worker(home)
+            followers = kill_followers(home)  # the second client is back by then; it is not told to come again
             rest = process.stdout.read()
             assert process.wait() == 0, rest
+        assert followers == 1
         assert "The turn is done." in rest
+        assert "The second client's screen and the server: identical" in rest
         [disturbed, *_] = home.get("/v1/conversations")["items"]
         assert story_of(home, disturbed["id"]) == story_of(home, undisturbed["conversation"])
         events = home.get(f"/v1/conversations/{disturbed['id']}/events?limit=1000")["items"]
@@ -104,6 +115,18 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_but_the_time(home
         if recovered:
             break
     assert recovered
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_while_the_second_client_is_away_or_back_leaves_nothing(home: Home) -> None:
+    for moment in ("was CUT OFF", "RESUMES"):
+        with home.start("demo") as process:
+            assert process.stdout is not None
+            assert any(moment in line for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+            assert process.wait(WITHIN_S) == 130
+        eventually_sync(lambda: processes_of(home) == [], WITHIN_S)
 
 
 def test_the_sample_project_is_the_same_bundle_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

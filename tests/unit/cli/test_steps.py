@@ -133,8 +133,8 @@ def test_a_screen_shows_little_of_a_long_output_and_a_transcript_all_of_it() -> 
         (
             "approval.requested",
             {"approval": "appr_1", "question": 'May shell be run with {"command": "rm \'a  b\'"}?'},
-            '? May shell be run with {"command": "rm \'a  b\'"}? '
-            "(outlive approve appr_1, or outlive deny appr_1; --comment says why, or is the answer)",
+            "? appr_1 (outlive approve or deny; --comment is the answer): "
+            'May shell be run with {"command": "rm \'a  b\'"}?',
         ),
         (
             "approval.decided",
