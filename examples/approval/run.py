@@ -32,5 +32,7 @@ for event in conversation.run(sys.argv[1] if len(sys.argv) > 1 else TASK, deltas
         print(f"tool      {event.data['outcome']}: {' '.join(event.data['output'].split())}".rstrip(": "))
     elif event.type == "model.responded" and event.data["text"]:
         print(f"deployer  {event.data['text']}")
+    elif event.type == "turn.finished" and event.data["outcome"] != "done":
+        sys.exit(f"The turn is {event.data['outcome']}: {event.data['reason']}")
 print(f"machine   {conversation.machine().exec('ls').stdout.strip()}")
 conversation.machine().delete()

@@ -20,3 +20,5 @@ for event in conversation.run(sys.argv[1] if len(sys.argv) > 1 else TASK):
         print(f"result  {event.data['output']}")
     elif event.type == "model.responded" and event.data["text"]:
         print(f"clerk   {event.data['text']}")
+    elif event.type == "turn.finished" and event.data["outcome"] != "done":
+        sys.exit(f"The turn is {event.data['outcome']}: {event.data['reason']}")

@@ -19,6 +19,8 @@ for event in conversation.run(sys.argv[1] if len(sys.argv) > 1 else TASK):
         print(f"shell     {' '.join(event.data['output'].split())}")
     elif event.type == "model.responded" and event.data["text"]:
         print(f"lead      {event.data['text']}")
+    elif event.type == "turn.finished" and event.data["outcome"] != "done":
+        sys.exit(f"The turn is {event.data['outcome']}: {event.data['reason']}")
 for each in conversation.subagents():
     child = client.conversations.get(each["conversation"])
     said = [event.data["text"] for event in child.events() if event.type == "model.responded"]

@@ -62,11 +62,14 @@ def approvals(
 def _table(found: "Sequence[ApprovalFacts]") -> str:
     from outlive.cli.clean import clean_line
     from outlive.cli.render import when
+    from outlive.cli.screen import is_terminal
 
     rows = []
     for each in found:
         question = clean_line(each.question)
-        question = question if len(question) <= QUESTION_SHOWN else f"{question[: QUESTION_SHOWN - 1]}…"
+        # A pipe gets all of it: whoever decides has to be able to see on what.
+        if len(question) > QUESTION_SHOWN and is_terminal():
+            question = f"{question[: QUESTION_SHOWN - 1]}…"
         rows.append((each.id, each.state, when(each.expires_at), each.conversation, question))
     return table(("ID", "STATE", "EXPIRES", "CONVERSATION", "QUESTION"), rows)
 
@@ -99,4 +102,8 @@ def _told(decided: "ApprovalFacts", as_json: bool) -> None:
     if as_json:
         say_json(decided.to_json())
     else:
-        say(f"{decided.state}: {decided.id}")
+        from outlive.cli.clean import to_the_letter
+        from outlive.cli.screen import is_terminal
+
+        what = f"\n  {to_the_letter(decided.question)}" if is_terminal() else ""
+        say(f"{decided.state}: {decided.id}{what}")

@@ -159,7 +159,9 @@ def _steering_note(type: str, data: Json, actor: object) -> str | None:
         case "approval.requested":
             id = clean_line(data.get("approval"))
             # First what is ours: what others wrote must not be able to look like it.
-            return f"? {id} (outlive approve or deny; --comment is the answer): {to_the_letter(data.get('question'))}"
+            proposal = f" (proposed: {to_the_letter(data['proposal'])})" if data.get("proposal") else ""
+            question = f"{to_the_letter(data.get('question'))}{proposal}"
+            return f"? {id} (outlive approve or deny; --comment is the answer): {question}"
         case "approval.decided":
             said = _DECISIONS.get(str(data.get("decision")), clean_line(data.get("decision")))
             by = "" if data.get("decision") == "expired" else f" by {clean_line(actor)}"

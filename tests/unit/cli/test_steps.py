@@ -186,7 +186,7 @@ def test_a_hostile_note_is_harmless(type: str) -> None:
     for value in (HOSTILE, 3, None, [HOSTILE], {HOSTILE: HOSTILE}):
         names = [
             *("machine", "effects", "title", "size", "media_type", "what", "attempt", "reason", "outcome", HOSTILE),
-            *("approval", "question", "decision", "comment", "until", "conversation", "detached"),
+            *("approval", "question", "decision", "proposal", "comment", "until", "conversation", "detached"),
         ]
         assert is_harmless(note_text({"type": type, "actor": HOSTILE, "data": dict.fromkeys(names, value)}))
 
