@@ -42,6 +42,8 @@ _TABLE: dict[tuple[State, Desired], Step] = {
     **{(state, "deleted"): "remove" for state in ("starting", "running", "paused", "hibernated", "lost")},
 }
 
+NOT_WANTED = "machine.not_wanted"  # why a step that came late was not begun: no failure
+
 # Steps that any node with room may take; all others are for the node that has the machine.
 PLACED_STEPS: frozenset[Step] = frozenset({"boot", "wake"})
 
@@ -131,7 +133,7 @@ def begin_up(machine: Machine, node: NodeId, now: datetime) -> Change:
         raise ConflictError("machine.not_down", f"Machine {machine.id!r} is {machine.state}; it cannot be started.")
     if machine.state != "starting" and machine.desired != "running":
         # The step is late: meanwhile somebody has stopped it, or sent it back to sleep.
-        raise ConflictError("machine.not_wanted", f"Machine {machine.id!r} shall be {machine.desired}, not running.")
+        raise ConflictError(NOT_WANTED, f"Machine {machine.id!r} shall be {machine.desired}, not running.")
     return Change({"node": node, "generation": machine.generation + 1, "is_booting": True, "changed_at": now})
 
 

@@ -14,6 +14,7 @@ import anyio.abc
 import anyio.to_thread
 
 from outlive.base import (
+    ConflictError,
     CrashPoint,
     MachineId,
     OutliveError,
@@ -136,7 +137,13 @@ class Node:
         if len(self.residents) >= parts.limits.machines:
             raise up.no_room(machine)
         for is_last in (False, True):
-            record = await self._begin_up(machine)
+            try:
+                record = await self._begin_up(machine)
+            except ConflictError as error:
+                # Somebody sent it back to sleep. Were this a failure, whoever wants it up by now would be told so.
+                if error.code == lifecycle.NOT_WANTED:
+                    return
+                raise
             source: up.Source | None = None
             try:
                 source = await up.find_source(parts, record)

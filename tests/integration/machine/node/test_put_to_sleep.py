@@ -179,6 +179,18 @@ async def test_what_a_machine_that_came_back_from_an_older_checkpoint_does_not_h
             assert await _ran(room, machine) == ["on"]
 
 
+async def test_a_wake_that_comes_when_it_is_not_wanted_any_more_is_no_failure(tmp_path: Path) -> None:
+    """Else it would be given up, and whoever wants the machine by then would be told that it is to sleep."""
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        await room.keeper.do(machine.id, "hibernate")
+        await node.wake(machine.id)
+        found = await room.keeper.get(machine.id)
+        assert (found.state, found.desired, found.reason) == ("hibernated", "hibernated", None)
+        assert node.residents.find(machine.id) is None
+        assert (await room.exec(machine.id, "echo up")).stdout == "up\n"
+
+
 async def test_commands_and_hibernations_at_once_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     async with open_machine_room(tmp_path) as room, room.node() as node:
         machine = await room.create()
