@@ -139,7 +139,7 @@ class TemporalSettings(_Section):
 class WorkerSettings(_Section):
     activities: int = Field(100, ge=1, description="Activities that a worker runs at the same time.")
     workflow_tasks: int = Field(100, ge=2, description="Workflow tasks that a worker runs at the same time.")
-    cached_workflows: int = Field(1000, ge=0, description="Workflows that a worker keeps in memory between tasks.")
+    cached_workflows: int = Field(500, ge=0, description="Workflows that a worker keeps in memory between tasks.")
     grace_s: float = Field(5.0, ge=0, le=8, description="Seconds that activities have to end in when a worker stops.")
 
 
