@@ -121,7 +121,9 @@ class Observer:
         self._woken.set()
 
     def say(self, payload: bytes) -> None:
-        """A status, as soon as it can be sent."""
+        """A status, as soon as it can be sent. Nothing follows the word that lets it go."""
+        if self._is_over:
+            return
         word = _status(payload)
         if not self._prompt or self._prompt[-1] != word:
             self._prompt.append(word)
