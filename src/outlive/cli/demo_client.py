@@ -49,6 +49,8 @@ class Client:
             command = [sys.executable, "-P", "-m", "outlive", "follow", conversation, "--json", *after]
             async with run_process(command, self._environment) as process:
                 self._process = process
+                if self._is_cut_off:  # while it was being started again
+                    kill(process)
                 if start == 0:
                     task_status.started(process.pid)
                 await self._read(process)
