@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from outlive.api.shapes import ConversationRef, Name
+from outlive.api.shapes import ConversationRef, ModelRef, Name
 from outlive.loop.races.race import CONTESTANTS_LEAST, CONTESTANTS_MOST, PROMPT_LIMIT, Contestant
 
 
@@ -15,7 +15,7 @@ class _Sent(BaseModel):
 class NewContestant(_Sent):
     """What is left out is as the conversation has it."""
 
-    model: Name | None = None
+    model: ModelRef | None = None
     agent: Name | None = None
 
     def to_contestant(self) -> Contestant:

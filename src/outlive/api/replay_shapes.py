@@ -4,13 +4,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from outlive.api.shapes import ConversationRef, Name, Seq
+from outlive.api.shapes import ConversationRef, ModelRef, Seq
 
 
 class NewReplay(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    model: Name
+    model: ModelRef
     at: Annotated[Seq | None, Field(description="An event of the turn; left out: the last turn that ended.")] = None
     execute: Annotated[bool, Field(description="Really do what the recording has no result for.")] = False
 

@@ -21,6 +21,7 @@ from outlive.conversation.events import SEQ_MAX, ModelScope
 from outlive.conversation.log import Conversation, ConversationState
 from outlive.loop.compacting import KEEP_LIMIT
 from outlive.loop.follow_ups import ORDER_LIMIT
+from outlive.loop.models.registry import parse_model
 from outlive.loop.subagents import link_of
 
 METADATA_LIMIT = 32 * 1024  # bytes, as JSON
@@ -47,6 +48,12 @@ def _check_conversation_id(text: str) -> str:
 def _check_message_id(text: str) -> str:
     if not is_id(text, "msg"):
         raise ValueError("is not the id of a message")
+    return text
+
+
+def _check_model(text: str) -> str:
+    """Whether anything here could ask it. Raises the loop's own error, which says what there is."""
+    parse_model(text)
     return text
 
 
@@ -85,6 +92,7 @@ MessageRef = Annotated[
 BlobName = Annotated[
     str, AfterValidator(_check_blob_name), WithJsonSchema({"type": "string", "pattern": "^b3_[0-9a-f]{64}$"})
 ]
+ModelRef = Annotated[Name, AfterValidator(_check_model), Field(description="provider:name")]
 Base64 = Annotated[
     bytes, BeforeValidator(_decode_base64), WithJsonSchema({"type": "string", "contentEncoding": "base64"})
 ]
@@ -110,14 +118,14 @@ class NewConversation(_Sent):
     agent: Name | None = None
     title: Title | None = None
     environment: Name | None = None
-    model: Name | None = None
+    model: ModelRef | None = None
     metadata: Metadata | None = None
     parent: ParentRef | None = None
 
 
 class NewFork(_Sent):
     at: Annotated[Seq | None, Field(description="Share everything up to this event; left out: everything.")] = None
-    model: Name | None = None
+    model: ModelRef | None = None
     machine: Annotated[
         Literal["none", "fork"],
         Field(description="`fork`: a copy of the machine it had then, from the checkpoint nearest to `at`."),
@@ -161,7 +169,7 @@ class AttachedBlob(_Sent):
 class NewMessage(_Sent):
     text: Annotated[str, StringConstraints(min_length=1)]
     attachments: Annotated[list[AttachedData | AttachedBlob], Field(max_length=ATTACHMENTS_LIMIT)] = []
-    model: Name | None = None
+    model: ModelRef | None = None
     when: Annotated[
         Literal["next", "now"],
         Field(description="`next`: read at the next step. `now`: the step that is under way is stopped for it."),

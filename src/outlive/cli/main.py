@@ -1,10 +1,12 @@
 """The command line: which commands there are, and the one place where an error becomes a message and an exit code."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import takewhile
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -33,6 +35,8 @@ from outlive.cli import (
 )
 from outlive.cli.exit import BROKEN_PIPE, EXIT_CODES, INTERRUPTED, WRONG_USE
 from outlive.cli.output import first_error, print_error
+
+_TEMPORAL = "temporalio.bridge.temporal_sdk_bridge"  # its runtime has threads of its own
 
 _HELP = """The self-hosted runtime for cloud agents that outlive their machine, their client, their worker and their
 deploy.
@@ -79,7 +83,18 @@ def main() -> None:
         sys.stdout.flush()
     except OSError:  # a closed pipe, a full disk: the command is done all the same
         _print_nowhere()
+    if _TEMPORAL in sys.modules:
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End without taking Python down first. A thread of Temporal's runtime that comes back with an answer meanwhile
+    finds half an interpreter, and aborts the process: a command that had succeeded was told as killed by SIGABRT."""
+    logging.shutdown()
+    with suppress(OSError):
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -241,12 +241,15 @@ class AsyncConversation(ConversationShown):
         params = {"with": _checked(other)} if other is not None else {}
         return await self._transport.call("GET", f"/conversations/{self.id}/comparison", params=params)
 
-    async def race(self, prompt: str, contestants: Sequence[Mapping[str, str]]) -> AsyncRace:
+    async def race(
+        self, prompt: str, contestants: Sequence[Mapping[str, str]], *, idempotency_key: str | None = None
+    ) -> AsyncRace:
         """Give the same prompt to 2 to 8 contestants (`{"model": ...}`, `{"agent": ...}`, or both), each in a fork of
-        this conversation on a copy of its machine. They are at work when this returns."""
+        this conversation on a copy of its machine. They are at work when this returns. With an `idempotency_key` of
+        your own it is one race for 24 hours, whoever asks again."""
         body = {"prompt": prompt, "contestants": [dict(each) for each in contestants]}
         answer = await self._transport.call(
-            "POST", f"/conversations/{self.id}/races", body, deadline_s=VERB_S, attempt_s=VERB_S
+            "POST", f"/conversations/{self.id}/races", body, key=idempotency_key, deadline_s=VERB_S, attempt_s=VERB_S
         )
         return AsyncRace(self._transport, race_of(answer))
 

@@ -180,10 +180,13 @@ class Conversation(ConversationShown):
         """A replay beside what it is a replay of; with `other` the newest turns of the two conversations."""
         return self._loop.run(self._twin.comparison, other)
 
-    def race(self, prompt: str, contestants: Sequence[Mapping[str, str]]) -> Race:
+    def race(
+        self, prompt: str, contestants: Sequence[Mapping[str, str]], *, idempotency_key: str | None = None
+    ) -> Race:
         """Give the same prompt to 2 to 8 contestants (`{"model": ...}`, `{"agent": ...}`, or both), each in a fork of
-        this conversation on a copy of its machine. They are at work when this returns."""
-        return Race(self._loop, self._loop.run(self._twin.race, prompt, contestants))
+        this conversation on a copy of its machine. They are at work when this returns. With an `idempotency_key` of
+        your own it is one race for 24 hours, whoever asks again."""
+        return Race(self._loop, self._loop.run(self._twin.race, prompt, contestants, idempotency_key=idempotency_key))
 
     def subagents(self) -> list[dict[str, Any]]:
         """Those that it began, in their order: `{"conversation", "turn", "state", "outcome", ...}`."""

@@ -125,7 +125,9 @@ class QueueFold:
         if set(order) != set(present):
             raise ConflictError(
                 "queue.changed",
-                "The order has to name all messages that wait, and no other: look at them, then decide.",
+                "The order has to name all messages that wait, and no other: look at them, then decide."
+                if present
+                else "No message waits any more: the model has been told of all, or they were withdrawn.",
                 order=tuple(present[:ORDER_LIMIT]),
             )
         return None if list(order) == present else QueueOrdered(order=[*order])

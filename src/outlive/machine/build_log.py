@@ -1,14 +1,15 @@
 """What a build says, kept in the object store and readable while it runs: one object, replaced as it grows.
 
-Bounded: beyond `LOG_LIMIT` nothing more is kept, and that is said. It only ever grows, so that a reader may ask for
-what is new by how much it has.
+Bounded: beyond `LOG_LIMIT` nothing more is kept, and that is said. It only ever grows while a build goes on, so that a
+reader may ask for what is new by how much it has: a build that is begun again, because its worker died, stores nothing
+until it has said more than was kept before.
 """
 
 import logging
 
 import anyio
 
-from outlive.base import OutliveError
+from outlive.base import NotFoundError, OutliveError
 from outlive.machine.door import Output
 from outlive.machine.status import Effect
 from outlive.storage.objects import ObjectStore
@@ -30,7 +31,24 @@ class BuildLog:
         self._objects = objects
         self._key = key
         self._said = bytearray()
+        self._before = b""
         self._flushed = -1
+
+    async def begin(self) -> None:
+        """From here on there is a log to read, if the store can be reached: an empty one, or what a worker that died
+        had kept of this build."""
+        try:
+            with anyio.move_on_after(_LAST_WITHIN_S):
+                self._before = await self._objects.get(self._key)
+                self._flushed = len(self._before)
+        except NotFoundError:
+            await self.flush()
+        except OutliveError as error:
+            _log.warning("the log of a build could not be read: %s", error.message)
+
+    def go_on(self) -> None:
+        """What was said before stands: the steps that said it are not done again."""
+        self._said[:] = self._before
 
     def say(self, text: str) -> None:
         """A line of our own, on a line of its own."""
@@ -50,10 +68,11 @@ class BuildLog:
             await self.flush()
             await anyio.sleep(_FLUSH_EVERY_S)
 
-    async def flush(self) -> None:
-        """A store that is away costs the log, not the build."""
+    async def flush(self, *, is_last: bool = False) -> None:
+        """Store what is more than is stored; the last time, whatever there is. A store that is away costs the log, not
+        the build."""
         size = len(self._said)
-        if size == self._flushed:
+        if size <= self._flushed and not is_last:
             return
         try:
             with anyio.move_on_after(_LAST_WITHIN_S):

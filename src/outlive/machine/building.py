@@ -64,6 +64,7 @@ class EnvironmentBuilding:
         if not environments.is_being_built(found, tries):
             return
         log = BuildLog(self._objects, log_key(digest, tries))
+        await log.begin()  # before the record names it: whoever reads that finds it
         await self._begin(found)
         outcome: CheckpointId | OutliveError
         async with anyio.create_task_group() as group:
@@ -74,7 +75,7 @@ class EnvironmentBuilding:
                 outcome = error
             group.cancel_scope.cancel()
         log.say(f"Failed: {outcome.message}" if isinstance(outcome, OutliveError) else f"Ready: {outcome}")
-        await log.flush()
+        await log.flush(is_last=True)
         if not isinstance(outcome, OutliveError):
             await self._end(found, outcome)
         elif outcome.is_retryable:
@@ -117,7 +118,9 @@ class EnvironmentBuilding:
         definition = EnvironmentDefinition.model_validate(found.definition)
         installing, serving = build_machines(found, found.tries)
         installed = None
-        if definition.install and not await self._is_there(serving):
+        if await self._is_there(serving):
+            log.go_on()
+        elif definition.install:
             await self._create(installing, found, install_spec(definition))
             for number, command in enumerate(definition.install):
                 await self._run(installing, effect_of(found, number), command, log)

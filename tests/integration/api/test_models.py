@@ -73,6 +73,25 @@ async def test_a_model_that_nothing_could_ask_is_refused_with_what_there_is(api:
     assert "anthropic" not in unnamed["detail"]
 
 
+@pytest.mark.parametrize("model", ["gpt", "mistral:large", "openai:"])
+async def test_a_model_that_nothing_could_ask_is_refused_wherever_it_is_named_and_nothing_is_recorded(
+    api: Api, model: str
+) -> None:
+    id = await api.create()
+    for path, body in (
+        ("", {}),
+        (f"/{id}/messages", {"text": "hello"}),
+        (f"/{id}/fork", {}),
+        (f"/{id}/replay", {}),
+    ):
+        answer = await api.http.post(f"/v1/conversations{path}", json={**body, "model": model}, headers=fresh_key())
+        problem = assert_problem(answer, 422)
+        assert problem["code"].startswith("model."), path
+        assert "openai" in problem["detail"]
+    assert [shown["id"] for shown in (await api.http.get("/v1/conversations")).json()["items"]] == [id]
+    assert (await api.http.get(f"/v1/conversations/{id}")).json()["head"] == 1
+
+
 async def test_fallbacks_of_an_agent_are_kept_shown_and_checked(api: Api) -> None:
     async def apply(**more: Any) -> Any:
         return await api.http.post("/v1/agents", json=AGENT | more, headers=fresh_key())

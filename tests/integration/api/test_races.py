@@ -8,7 +8,8 @@ import pytest
 
 from integration.api.machines import MachineApi, open_machine_api
 from integration.api.problems import assert_problem
-from integration.api.stack import fresh_key
+from integration.api.stack import TOKEN, fresh_key
+from outlive import AsyncClient
 from outlive.base import derive, new_conversation_id
 from outlive.loop.races.races import Races
 from outlive.loop.races.sweeper import RaceSweeper
@@ -52,6 +53,15 @@ async def test_a_race_of_words_is_forks_with_the_same_prompt_and_one_is_kept(api
     assert listed == {of, second}
     refused = await api.http.post(f"/v1/races/{race['id']}/choose", json={"conversation": first})
     assert assert_problem(refused, 409)["code"] == "race.already_chosen"
+
+
+async def test_a_race_that_is_asked_for_again_with_a_key_of_ones_own_is_the_same(api: MachineApi) -> None:
+    of = await api.api.create(model="demo:")
+    async with AsyncClient(api.api.url, TOKEN) as client:
+        asked = await client.conversations.get(of)
+        races = [await asked.race("Go", TWO, idempotency_key="nightly-1") for _ in range(2)]
+        other = await asked.race("Go", TWO)
+    assert races[0].id == races[1].id != other.id
 
 
 async def test_one_that_cannot_be_started_is_out_and_the_others_run(api: MachineApi) -> None:

@@ -56,6 +56,33 @@ def test_the_installed_command_begins_there() -> None:
     assert 'outlive = "outlive.__main__:main"' in project.read_text()
 
 
+# What Python does at its end is told, so that its absence can be.
+_ENDING = """
+import atexit, logging, sys
+import outlive.cli.main as command
+
+def run(arguments):
+    logging.basicConfig(stream=sys.stderr)
+    if arguments == ["with"]:
+        import temporalio.service
+    atexit.register(print, "Python ends")
+    logging.warning("logged")
+    print("printed")
+    return 3
+
+command.run = run
+command.main()
+"""
+
+
+@pytest.mark.parametrize(("which", "last"), [("without", b"Python ends\n"), ("with", b"")])
+def test_where_temporals_threads_run_nothing_is_left_for_them_to_come_back_to(which: str, last: bytes) -> None:
+    """They abort the process if they come back while Python is being taken down."""
+    done = subprocess.run([sys.executable, "-c", _ENDING, which], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, b"printed\n" + last)
+    assert b"logged" in done.stderr
+
+
 def test_a_flag_before_the_command_is_told_where_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--json", "status"]) == 2
     told = capsys.readouterr()

@@ -247,6 +247,8 @@ def test_an_order_names_all_that_wait_and_no_other(log: Log, turn: TurnId) -> No
     with pytest.raises(InvalidError):
         fold_of(log).order([one, one])
     assert fold_of(Log()).order([]) is None
+    with pytest.raises(ConflictError, match="No message waits any more"):
+        fold_of(Log()).order([one])
 
 
 def test_a_message_that_hurries_ends_what_was_begun_and_leaves_the_rest_undone(log: Log, turn: TurnId) -> None:

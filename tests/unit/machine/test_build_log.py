@@ -80,6 +80,43 @@ async def test_it_is_readable_while_it_grows(objects: ObjectStore) -> None:
         group.cancel_scope.cancel()
 
 
+async def test_it_can_be_read_as_soon_as_it_has_begun(objects: ObjectStore) -> None:
+    await BuildLog(objects, KEY).begin()
+    assert await objects.get(KEY) == b""
+
+
+async def test_a_build_that_is_begun_again_never_takes_back_what_was_read(objects: ObjectStore) -> None:
+    first = BuildLog(objects, KEY)
+    await first.begin()
+    first.say("$ install")
+    first.say("done")
+    await first.flush()
+
+    second = BuildLog(objects, KEY)
+    await second.begin()
+    assert await read(second, objects) == b"$ install\ndone\n"
+    second.say("$ install")
+    assert await read(second, objects) == b"$ install\ndone\n"
+    second.say("done")
+    second.say("Ready")
+    assert await read(second, objects) == b"$ install\ndone\nReady\n"
+
+    third = BuildLog(objects, KEY)  # its steps are done: nobody says again what they said
+    await third.begin()
+    third.go_on()
+    third.say("Starting it.")
+    assert await read(third, objects) == b"$ install\ndone\nReady\nStarting it.\n"
+
+
+async def test_the_last_word_is_stored_though_it_is_less_than_was_kept_before(objects: ObjectStore) -> None:
+    await objects.replace(KEY, b"x" * 100)
+    log = BuildLog(objects, KEY)
+    await log.begin()
+    log.say("Failed: its output is gone")
+    await log.flush(is_last=True)
+    assert await objects.get(KEY) == b"Failed: its output is gone\n"
+
+
 async def test_a_store_that_is_away_costs_the_log_alone(tmp_path: Path) -> None:
     place = tmp_path / "objects"
     log = BuildLog(open_objects(str(place)), KEY)

@@ -2,19 +2,23 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import anyio.abc
 import pytest
 
 from eventually import eventually
-from integration.machine.environments.house import a_definition, open_house
+from integration.machine.environments.house import House, a_definition, open_house
 from machine_rooms import open_machine_room
 from outlive.base import ConflictError, MachineId, NotFoundError, UnavailableError, new_machine_id
+from outlive.machine import environments
 from outlive.machine.building import HOUSE, INSTALL_WITHIN_S, build_machines, effect_of, install_spec
 from outlive.machine.node import up
 from outlive.machine.records import MachineFilter
+from outlive.machine.status import Environment
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +81,56 @@ async def test_a_build_that_is_begun_again_installs_nothing_twice(tmp_path: Path
         assert (await house.room.exec(made.id, "cat /opt/count")).stdout == "once\ntwice\n"
         log = await house.environments.log("counted")
         assert log.count(b"$ echo once") == 1
+
+
+async def test_what_says_that_there_is_a_log_says_so_of_one_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+
+    def begun(found: Environment, key: str, now: datetime) -> Environment:
+        kept.append((tmp_path / "objects" / key).exists())
+        return environments.begun(found, key, now)
+
+    async with open_house(tmp_path) as house:
+        spied = SimpleNamespace(**{**vars(environments), "begun": begun})
+        monkeypatch.setattr("outlive.machine.building.environments", spied)
+        await house.build(a_definition("plain", install=("true",)))
+    assert kept == [True]
+
+
+async def test_a_build_that_goes_on_behind_its_installation_keeps_what_that_said(tmp_path: Path) -> None:
+    serve = "until [ -e /workspace/go ]; do sleep 0.1; done; exec python3 -m http.server 8000 --bind 127.0.0.1"
+    web = a_definition("web", install=("echo installed",), start=(serve,), ports=(8000,))
+    async with open_house(tmp_path) as house:
+        found = await house.environments.define(web)
+        _, serving = build_machines(found, found.tries)
+
+        async def is_starting() -> bool:
+            said = await house.environments.log("web") if (await house.environments.get("web")).log_key else b""
+            return b"Starting it" in said
+
+        async with anyio.create_task_group() as worker:
+            worker.start_soon(house.building.build, found.digest, found.tries)
+            await eventually(is_starting)
+            await eventually(lambda: _runs(house, serving))
+            worker.cancel_scope.cancel()  # it dies while it waits for the port
+
+        before = await house.environments.log("web")
+        await house.room.exec(serving, "touch /workspace/go")
+        await house.building.build(found.digest, found.tries)
+        await house.building.clean_up(found.digest, found.tries)
+        log = await house.environments.log("web")
+        assert log.startswith(before)
+        assert log.count(b"$ echo installed\ninstalled\n") == 1
+        assert b"\nReady: ckpt_" in log
+
+
+async def _runs(house: House, machine: MachineId) -> bool:
+    try:
+        return (await house.room.records.machines.get(machine)).state == "running"
+    except NotFoundError:
+        return False
 
 
 async def test_a_command_that_fails_fails_the_build_and_says_how(tmp_path: Path) -> None:
