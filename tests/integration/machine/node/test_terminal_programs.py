@@ -226,6 +226,7 @@ async def test_top_looks_the_same_to_all_at_every_size_while_it_goes_on(house: H
             await stage.until_printed(b"top - ", stage.first.seen.count(b"top - ") + 2)
             await stage.same_for_all()
         await stage.first.send(b"q")
+        await stage.until(lambda text: text.rstrip().endswith("$"))  # what top still reads, the shell never gets
         await stage.first.send(b"kill $!; echo le''ft\n")
         await stage.until(lambda text: "\nleft\n" in text)
         await stage.same_for_all()
