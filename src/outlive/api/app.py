@@ -3,15 +3,10 @@
 errors nobody foresaw -> 500  >  count  >  gate (host, origin, token, body)  >  known errors  >  route
 """
 
-import json
-
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from outlive.api.errors import (
     answer_anything,
@@ -21,7 +16,7 @@ from outlive.api.errors import (
 )
 from outlive.api.gate import Gate
 from outlive.api.metrics import CountRequests
-from outlive.api.openapi import describe
+from outlive.api.openapi import openapi_route
 from outlive.api.parts import ApiParts, ApiState
 from outlive.api.routes import (
     agents,
@@ -101,12 +96,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     for module in _ROUTES:
         app.include_router(module.router)
         app.state.routes += module.router.routes
-    document = json.dumps(describe(app)).encode()
-
-    async def show_openapi(_: Request) -> Response:
-        return Response(document, media_type="application/json")
-
-    documented = Route("/openapi.json", show_openapi, methods=["GET"])
+    documented = openapi_route(app)
     app.router.routes.append(documented)
     app.state.routes.append(documented)
     return app

@@ -1,11 +1,17 @@
 """The OpenAPI document: FastAPI's, with what it cannot know: our problems, our bodies, our token."""
 
+import json
 from typing import Any
 
+import anyio
+from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from outlive.api.agent_shapes import NewAgent
 from outlive.api.approval_shapes import NewDecision
@@ -110,7 +116,23 @@ def takes(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     }
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def openapi_route(app: FastAPI) -> Route:
+    """`GET /openapi.json`: made once, in a thread, when it is first asked for. It is most of what an app costs to make,
+    and few ever ask."""
+    one_at_a_time = anyio.Lock()
+    document = b""
+
+    async def show(_: Request) -> Response:
+        nonlocal document
+        async with one_at_a_time:
+            if not document:
+                document = await to_thread.run_sync(lambda: json.dumps(_describe(app)).encode())
+        return Response(document, media_type="application/json")
+
+    return Route("/openapi.json", show, methods=["GET"])
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title="Outlive",
         version="1",

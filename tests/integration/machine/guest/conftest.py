@@ -1,6 +1,8 @@
 """A real guest as an ordinary process, over a real socket: fast, and all but PID 1."""
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ import pytest
 import outlive.guest
 from integration.machine.guest.greeting import StartGuest, welcome
 from outlive.machine.guest_link import SOCKET, Guest, GuestDoor, open_door
+from outlive.processes import proc
 
 
 @pytest.fixture
@@ -21,6 +24,23 @@ def workspace() -> Iterator[Path]:
         place = Path(name)
         place.chmod(0o777)
         yield place
+        left = _running_in(place)  # a shell whose guest is gone would write its history while this is removed
+        for process in left:
+            proc.send(process, signal.SIGKILL)
+        assert proc.wait_gone(left, 10)
+
+
+def _running_in(place: Path) -> list[proc.Process]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        process = proc.find(int(pid))
+        try:
+            is_there = Path(os.readlink(f"/proc/{pid}/cwd")).is_relative_to(place)
+        except OSError:
+            continue  # gone while we looked
+        if process and is_there:
+            found.append(process)
+    return found
 
 
 @pytest.fixture
