@@ -52,9 +52,8 @@ def _check_message_id(text: str) -> str:
 
 
 def _check_model(text: str) -> str:
-    """Whether anything here could ask it. Raises the loop's own error, which says what there is."""
-    parse_model(text)
-    return text
+    """As it is priced, if anything here could ask it. Raises the loop's own error, which says what there is."""
+    return str(parse_model(text))
 
 
 def _check_blob_name(text: str) -> str:
@@ -141,7 +140,7 @@ class NewPause(_Sent):
 
 
 class NewModel(_Sent):
-    model: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$")]
+    model: ModelRef
     scope: Annotated[ModelScope, Field(description="For the turn that is open, or for later ones too.")] = "turn"
 
 

@@ -4,9 +4,8 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import takewhile
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -78,23 +77,47 @@ def _options(
 
 
 def main() -> None:
-    code = run(sys.argv[1:])
     try:
-        sys.stdout.flush()
-    except OSError:  # a closed pipe, a full disk: the command is done all the same
-        _print_nowhere()
+        code = run(sys.argv[1:])
+        _flush(sys.stdout)
+    except BaseException as error:
+        if _TEMPORAL in sys.modules:
+            _leave(_told(error))
+        raise
     if _TEMPORAL in sys.modules:
         _leave(code)
     sys.exit(code)
 
 
+def _flush(stream: TextIO | None) -> None:
+    """If there is one: `>&-` leaves none."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:  # a closed pipe, a full disk: the command is done all the same
+        _print_nowhere(stream)
+
+
+def _told(error: BaseException) -> int:
+    """Say what Python would say of it at its end."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        return error.code or 0
+    sys.excepthook(type(error), error, error.__traceback__)
+    return 1
+
+
 def _leave(code: int) -> NoReturn:
     """End without taking Python down first. A thread of Temporal's runtime that comes back with an answer meanwhile
     finds half an interpreter, and aborts the process: a command that had succeeded was told as killed by SIGABRT."""
-    logging.shutdown()
-    with suppress(OSError):
-        sys.stderr.flush()
-    os._exit(code)
+    try:
+        logging.shutdown()
+        _flush(sys.stdout)
+        _flush(sys.stderr)
+    finally:
+        os._exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -119,7 +142,7 @@ def _guard(command: Callable[[], object], as_json: bool) -> int:
         if ours is not None:
             return _fail(ours, as_json)
         if group.split(BrokenPipeError)[1] is None:
-            _print_nowhere()
+            _print_nowhere(sys.stdout)
             return BROKEN_PIPE
         raise
     except typer.TyperException as error:
@@ -131,15 +154,15 @@ def _guard(command: Callable[[], object], as_json: bool) -> int:
         # What somebody closed the other end of (`| head`) is no failure. Typer and Rich make an exit of it.
         if not isinstance(error.__context__, BrokenPipeError):
             raise
-        _print_nowhere()
+        _print_nowhere(sys.stdout)
         return BROKEN_PIPE
     return code if isinstance(code, int) else 0
 
 
-def _print_nowhere() -> None:
+def _print_nowhere(stream: TextIO) -> None:
     """What is still to be written when Python ends goes nowhere, instead of failing once more."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 

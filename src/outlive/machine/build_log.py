@@ -1,8 +1,13 @@
 """What a build says, kept in the object store and readable while it runs: one object, replaced as it grows.
 
-Bounded: beyond `LOG_LIMIT` nothing more is kept, and that is said. It only ever grows while a build goes on, so that a
-reader may ask for what is new by how much it has: a build that is begun again, because its worker died, stores nothing
-until it has said more than was kept before.
+Rule 1: what was kept is only ever added to, so that a reader may ask for what is new by how much it has. A build that
+        is begun again, because its worker died, adds nothing while it says the same again; where it says something
+        else, that follows under a line of its own.
+Rule 2: nothing is stored until it is known what is kept.
+Rule 3: bounded: beyond `LOG_LIMIT` nothing more is kept, and that is said.
+
+There is one writer at a time, as far as workers can tell: one that stood still for long, and wakes, puts back what it
+knew until it hears that its build was given to another.
 """
 
 import logging
@@ -15,9 +20,10 @@ from outlive.machine.status import Effect
 from outlive.storage.objects import ObjectStore
 
 LOG_LIMIT = 1024 * 1024  # bytes
+_AGAIN = "[Begun again.]"
 _FULL = b"\n[The log is full: the rest is not kept.]\n"
 _FLUSH_EVERY_S = 1.0
-_LAST_WITHIN_S = 10.0
+_WITHIN_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -31,24 +37,7 @@ class BuildLog:
         self._objects = objects
         self._key = key
         self._said = bytearray()
-        self._before = b""
-        self._flushed = -1
-
-    async def begin(self) -> None:
-        """From here on there is a log to read, if the store can be reached: an empty one, or what a worker that died
-        had kept of this build."""
-        try:
-            with anyio.move_on_after(_LAST_WITHIN_S):
-                self._before = await self._objects.get(self._key)
-                self._flushed = len(self._before)
-        except NotFoundError:
-            await self.flush()
-        except OutliveError as error:
-            _log.warning("the log of a build could not be read: %s", error.message)
-
-    def go_on(self) -> None:
-        """What was said before stands: the steps that said it are not done again."""
-        self._said[:] = self._before
+        self._kept: bytes | None = None  # None: not known yet
 
     def say(self, text: str) -> None:
         """A line of our own, on a line of its own."""
@@ -68,18 +57,39 @@ class BuildLog:
             await self.flush()
             await anyio.sleep(_FLUSH_EVERY_S)
 
-    async def flush(self, *, is_last: bool = False) -> None:
-        """Store what is more than is stored; the last time, whatever there is. A store that is away costs the log, not
-        the build."""
-        size = len(self._said)
-        if size <= self._flushed and not is_last:
-            return
+    async def flush(self) -> None:
+        """Store what is more than is kept; at first also if it is nothing, so that there is a log to read. A store that
+        is away costs the log, not the build."""
         try:
-            with anyio.move_on_after(_LAST_WITHIN_S):
-                await self._objects.replace(self._key, bytes(self._said))
-                self._flushed = size
+            with anyio.fail_after(_WITHIN_S):
+                if self._kept is None:
+                    self._kept = await self._look()
+                await self._store(self._kept)
         except OutliveError as error:
-            _log.warning("the log of a build could not be stored: %s", error.message)
+            _log.warning("the log of a build is not kept for now: %s", error.message)
+        except TimeoutError:
+            _log.warning("the log of a build is not kept for now: the store did not answer in %g s", _WITHIN_S)
+
+    async def _look(self) -> bytes:
+        try:
+            return await self._objects.get(self._key)
+        except NotFoundError:
+            said = bytes(self._said)
+            await self._objects.replace(self._key, said)
+            return said
+
+    async def _store(self, kept: bytes) -> None:
+        said = bytes(self._said)
+        if kept.startswith(said):
+            return
+        if not said.startswith(kept):  # another worker's, which got further or elsewhere
+            self._said[:] = kept
+            self.say(_AGAIN)
+            self.add(said)
+            said = bytes(self._said)
+        if len(said) > len(kept):  # else it is full
+            await self._objects.replace(self._key, said)
+            self._kept = said
 
 
 class CommandOutput:

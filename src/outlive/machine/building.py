@@ -64,7 +64,7 @@ class EnvironmentBuilding:
         if not environments.is_being_built(found, tries):
             return
         log = BuildLog(self._objects, log_key(digest, tries))
-        await log.begin()  # before the record names it: whoever reads that finds it
+        await log.flush()  # before the record names it: whoever reads that finds it
         await self._begin(found)
         outcome: CheckpointId | OutliveError
         async with anyio.create_task_group() as group:
@@ -74,8 +74,10 @@ class EnvironmentBuilding:
             except OutliveError as error:  # not through the task group, which would wrap it
                 outcome = error
             group.cancel_scope.cancel()
-        log.say(f"Failed: {outcome.message}" if isinstance(outcome, OutliveError) else f"Ready: {outcome}")
-        await log.flush(is_last=True)
+        if not environments.is_being_built(await self._records.environments.get(digest), tries):
+            return  # it was ended meanwhile, and so was its log
+        log.say(_last_word(outcome))
+        await log.flush()
         if not isinstance(outcome, OutliveError):
             await self._end(found, outcome)
         elif outcome.is_retryable:
@@ -118,15 +120,14 @@ class EnvironmentBuilding:
         definition = EnvironmentDefinition.model_validate(found.definition)
         installing, serving = build_machines(found, found.tries)
         installed = None
-        if await self._is_there(serving):
-            log.go_on()
-        elif definition.install:
+        if not await self._is_there(serving) and definition.install:
             await self._create(installing, found, install_spec(definition))
             for number, command in enumerate(definition.install):
                 await self._run(installing, effect_of(found, number), command, log)
             await self._check_whole(installing)
             installed = await self._keeper.checkpoint(installing)
         log.say(f"Starting it{' with its services' if definition.start else ''}.")
+        await log.flush()  # once that machine is there nobody says again what installing said
         await self._create(serving, found, definition.to_spec(), installed)
         await self._wait_for_ports(serving, definition.ports)
         saved = await self._keeper.checkpoint(serving)
@@ -204,6 +205,12 @@ def effect_of(found: Environment, number: int) -> EffectId:
 def install_spec(definition: EnvironmentDefinition) -> MachineSpec:
     """As its machines will be, but writable, and without services: they may need what is not installed yet."""
     return definition.to_spec().model_copy(update={"start": (), "ports": (), "is_read_only": False})
+
+
+def _last_word(outcome: CheckpointId | OutliveError) -> str:
+    if not isinstance(outcome, OutliveError):
+        return f"Ready: {outcome}"
+    return f"Not now: {outcome.message} It is tried again." if outcome.is_retryable else f"Failed: {outcome.message}"
 
 
 def _check(command: str, effect: Effect) -> None:

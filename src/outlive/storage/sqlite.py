@@ -4,7 +4,9 @@ Rule 1: every connection belongs to one thread for its whole life. One thread wr
         waits for the disk.
 Rule 2: a write that was handed in runs to its end, whatever becomes of its caller: a cancelled caller leaves either the
         whole transaction or none of it.
-Rule 3: a write has been synced to the disk when `write` returns (WAL, synchronous=FULL).
+Rule 3: no cursor leaves its thread alive. Let go by another thread, it resets its statement while this one may be
+        running that very statement for the next call (`SQLITE_MISUSE`).
+Rule 4: a write has been synced to the disk when `write` returns (WAL, synchronous=FULL).
 
 Why not the generic executor: threads with a connection each need no hand-over of connections, and the hop there and
 back, which is a third of a small write, is a fifth shorter.
@@ -135,6 +137,7 @@ class _Lane:
                 if connection is None:  # the first time, or it could not be opened before
                     connection = self._open_connection()
                 answer.value = work(connection)
+                _end_cursor(answer.value)
             del work, item  # what the caller's closure holds must not live until the next one comes
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._give, answer, done)
@@ -180,10 +183,16 @@ class SqliteDatabase:
         return await self._readers.run(work)
 
 
+def _end_cursor(result: object) -> None:
+    if isinstance(result, sqlite3.Cursor):
+        result.close()
+
+
 def _transact(work: Work[T], connection: sqlite3.Connection) -> T:
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work(connection)
+        _end_cursor(result)
         connection.execute("COMMIT")
         return result
     finally:

@@ -48,7 +48,8 @@ class EgressRecordsContract:
 
     async def test_those_who_store_at_once_lose_nothing(self, egress: EgressRecords) -> None:
         machine = new_machine_id()
-        await at_once([partial(egress.store, decisions(machine, 3, run=run)) for run in range(8)])
+        answers = await at_once([partial(egress.store, decisions(machine, 3, run=run)) for run in range(8)])
+        assert answers == [None] * 8, answers
         listed = await egress.list(machine, after=0, limit=100)
-        assert [n for n, _ in listed] == list(range(1, 25))
+        assert [n for n, _ in listed] == list(range(1, 25)), [(n, each.at, each.connection) for n, each in listed]
         assert {each.at for _, each in listed} == {AT + timedelta(seconds=run) for run in range(8)}

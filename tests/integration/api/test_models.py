@@ -92,6 +92,11 @@ async def test_a_model_that_nothing_could_ask_is_refused_wherever_it_is_named_an
     assert (await api.http.get(f"/v1/conversations/{id}")).json()["head"] == 1
 
 
+async def test_a_model_is_kept_as_it_is_priced(api: Api) -> None:
+    id = await api.create(model="openai: gpt-5.5 ")
+    assert (await api.http.get(f"/v1/conversations/{id}")).json()["model"] == "openai:gpt-5.5"
+
+
 async def test_fallbacks_of_an_agent_are_kept_shown_and_checked(api: Api) -> None:
     async def apply(**more: Any) -> Any:
         return await api.http.post("/v1/agents", json=AGENT | more, headers=fresh_key())

@@ -96,6 +96,10 @@ async def test_what_cannot_be_raced_is_refused_with_the_reason(api: MachineApi) 
         assert_problem(answer, 422)
     body = {"prompt": "x", "contestants": [{"agent": "nobody"}, {}]}
     assert_problem(await api.http.post(f"/v1/conversations/{of}/races", json=body), 404)
+    body = {"prompt": "x", "contestants": [{"model": "gpt"}, {"model": "demo:a"}]}
+    unknown = await api.http.post(f"/v1/conversations/{of}/races", json=body)
+    assert assert_problem(unknown, 422)["code"] == "model.unknown_provider"
+    assert [each["id"] for each in (await api.http.get("/v1/conversations")).json()["items"]] == [of]
     body = {"prompt": "x", "contestants": TWO}
     assert_problem(await api.http.post(f"/v1/conversations/{new_conversation_id()}/races", json=body), 404)
     for race in ("race_x", derive("race", of), "conv_1"):

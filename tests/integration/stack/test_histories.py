@@ -57,5 +57,8 @@ def _export(home: Home, conversation: str, out: Path, count: int) -> list[dict[s
         found[:] = json.loads(exported.stdout).get("items", [])
         return len(found) == count and all(item["state"] == "completed" for item in found)
 
-    eventually_sync(are_there, 60.0, every_s=0.2)
+    try:
+        eventually_sync(are_there, 60.0, every_s=0.2)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; the last export: {found}") from None
     return found

@@ -63,11 +63,15 @@ import outlive.cli.main as command
 
 def run(arguments):
     logging.basicConfig(stream=sys.stderr)
-    if arguments == ["with"]:
+    if arguments[0] == "with":
         import temporalio.service
     atexit.register(print, "Python ends")
     logging.warning("logged")
     print("printed")
+    if arguments[1:] == ["bug"]:
+        raise KeyError("a bug")
+    if arguments[1:] == ["exit"]:
+        sys.exit(4)
     return 3
 
 command.run = run
@@ -81,6 +85,21 @@ def test_where_temporals_threads_run_nothing_is_left_for_them_to_come_back_to(wh
     done = subprocess.run([sys.executable, "-c", _ENDING, which], capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (3, b"printed\n" + last)
     assert b"logged" in done.stderr
+
+
+@pytest.mark.parametrize("which", ["without", "with"])
+def test_a_bug_is_shown_and_an_exit_is_kept_whether_or_not_temporal_was_asked(which: str) -> None:
+    for what, code, shown in (("bug", 1, b"KeyError: 'a bug'"), ("exit", 4, b"logged")):
+        done = subprocess.run([sys.executable, "-c", _ENDING, which, what], capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout.splitlines()[0]) == (code, b"printed")
+        assert shown in done.stderr
+        assert (b"Python ends" in done.stdout) == (which == "without")
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-"])
+def test_with_nowhere_to_print_to_the_code_is_still_its_own(closed: str) -> None:
+    command = ["sh", "-c", f'exec "$0" -c "$1" with {closed}', sys.executable, _ENDING]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 3
 
 
 def test_a_flag_before_the_command_is_told_where_it_goes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,40 +81,67 @@ async def test_it_is_readable_while_it_grows(objects: ObjectStore) -> None:
 
 
 async def test_it_can_be_read_as_soon_as_it_has_begun(objects: ObjectStore) -> None:
-    await BuildLog(objects, KEY).begin()
+    await BuildLog(objects, KEY).flush()
     assert await objects.get(KEY) == b""
 
 
 async def test_a_build_that_is_begun_again_never_takes_back_what_was_read(objects: ObjectStore) -> None:
     first = BuildLog(objects, KEY)
-    await first.begin()
     first.say("$ install")
     first.say("done")
-    await first.flush()
+    assert await read(first, objects) == b"$ install\ndone\n"
 
     second = BuildLog(objects, KEY)
-    await second.begin()
     assert await read(second, objects) == b"$ install\ndone\n"
     second.say("$ install")
     assert await read(second, objects) == b"$ install\ndone\n"
     second.say("done")
-    second.say("Ready")
-    assert await read(second, objects) == b"$ install\ndone\nReady\n"
+    second.say("Starting it.")
+    assert await read(second, objects) == b"$ install\ndone\nStarting it.\n"
 
     third = BuildLog(objects, KEY)  # its steps are done: nobody says again what they said
-    await third.begin()
-    third.go_on()
     third.say("Starting it.")
-    assert await read(third, objects) == b"$ install\ndone\nReady\nStarting it.\n"
+    third.say("Ready")
+    again = b"$ install\ndone\nStarting it.\n[Begun again.]\nStarting it.\nReady\n"
+    assert await read(third, objects) == again
+    assert await read(third, objects) == again
 
 
-async def test_the_last_word_is_stored_though_it_is_less_than_was_kept_before(objects: ObjectStore) -> None:
-    await objects.replace(KEY, b"x" * 100)
+async def test_what_a_build_that_is_begun_again_says_follows_what_was_said(objects: ObjectStore) -> None:
+    await objects.replace(KEY, b"$ install\nhalf a li")
     log = BuildLog(objects, KEY)
-    await log.begin()
-    log.say("Failed: its output is gone")
-    await log.flush(is_last=True)
-    assert await objects.get(KEY) == b"Failed: its output is gone\n"
+    log.say("Not now: no node has room. It is tried again.")
+    kept = await read(log, objects)
+    assert kept.startswith(b"$ install\nhalf a li\n[")
+    assert kept.endswith(b"]\nNot now: no node has room. It is tried again.\n")
+    log.say("Ready")
+    assert await read(log, objects) == kept + b"Ready\n"
+
+
+async def test_one_that_is_full_stays_as_it_is_when_the_build_is_begun_again(objects: ObjectStore) -> None:
+    full = BuildLog(objects, KEY)
+    full.add(b"x" * LOG_LIMIT)
+    kept = await read(full, objects)
+    log = BuildLog(objects, KEY)
+    log.say("something else")
+    assert await read(log, objects) == kept
+    log.say("and more")
+    assert await read(log, objects) == kept
+
+
+async def test_nothing_is_stored_until_it_is_known_what_is_kept(tmp_path: Path) -> None:
+    place = tmp_path / "objects"
+    await open_objects(str(place)).replace(KEY, b"$ install\n")
+    [stored] = place.rglob("*.log")
+    aside = stored.rename(tmp_path / "aside")
+    stored.mkdir()  # there, and not to be read
+    log = BuildLog(open_objects(str(place)), KEY)
+    log.say("$ install")
+    await log.flush()
+    log.say("done")
+    stored.rmdir()
+    aside.rename(stored)
+    assert await read(log, open_objects(str(place))) == b"$ install\ndone\n"
 
 
 async def test_a_store_that_is_away_costs_the_log_alone(tmp_path: Path) -> None:

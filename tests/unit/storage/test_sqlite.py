@@ -93,6 +93,27 @@ async def test_a_cancelled_caller_leaves_the_whole_transaction_or_none(database:
     assert 100 in left
 
 
+async def test_what_a_statement_returns_troubles_none_that_come_after_it(database: SqliteDatabase) -> None:
+    """A cursor that is let go here, while its thread runs the same statement for another, would take that one back."""
+    statement, refused = "INSERT INTO numbers VALUES (?)", []
+
+    async def write(number: int) -> None:
+        try:
+            ended = await database.write(lambda connection: connection.executemany(statement, [(number,)] * 3))
+        except BrokenError as error:
+            refused.append(error)
+        else:
+            with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+                ended.fetchone()
+
+    for start in range(0, 400, 20):
+        async with anyio.create_task_group() as tasks:
+            for number in range(start, start + 20):
+                tasks.start_soon(write, number)
+    assert refused == []
+    assert await database.read(numbers) == [number for number in range(400) for _ in range(3)]
+
+
 async def test_reading_goes_on_while_somebody_writes(database: SqliteDatabase) -> None:
     is_reading_done = threading.Event()
 

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -18,7 +19,7 @@ from outlive.machine import environments
 from outlive.machine.building import HOUSE, INSTALL_WITHIN_S, build_machines, effect_of, install_spec
 from outlive.machine.node import up
 from outlive.machine.records import MachineFilter
-from outlive.machine.status import Environment
+from outlive.machine.status import Environment, Machine
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +125,56 @@ async def test_a_build_that_goes_on_behind_its_installation_keeps_what_that_said
         assert log.startswith(before)
         assert log.count(b"$ echo installed\ninstalled\n") == 1
         assert b"\nReady: ckpt_" in log
+
+
+async def test_what_installing_said_is_kept_before_its_machine_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outlive.machine.build_log._FLUSH_EVERY_S", 3600.0)
+    async with open_house(tmp_path) as house:
+        found = await house.environments.define(a_definition("web", install=("echo installed",)))
+        _, serving = build_machines(found, found.tries)
+        create = house.room.keeper.create
+
+        async with anyio.create_task_group() as worker:
+
+            async def create_and_die(machine: MachineId, **fields: Any) -> Machine:
+                made = await create(machine, **fields)
+                if machine == serving:
+                    worker.cancel_scope.cancel()
+                    await anyio.lowlevel.checkpoint()
+                return made
+
+            with monkeypatch.context() as dying:
+                dying.setattr(house.room.keeper, "create", create_and_die)
+                await house.building.build(found.digest, found.tries)
+
+        before = await house.environments.log("web")
+        assert before == b"$ echo installed\ninstalled\nStarting it.\n"
+        await house.building.build(found.digest, found.tries)
+        await house.building.clean_up(found.digest, found.tries)
+        log = await house.environments.log("web")
+        assert log.startswith(before)
+        assert b"\nReady: ckpt_" in log
+
+
+async def test_a_build_that_another_worker_ended_leaves_its_log_alone(tmp_path: Path) -> None:
+    """One that stood still, and woke when all was over."""
+    async with open_house(tmp_path) as house:
+        definition = a_definition("web", install=("until [ -e /tmp/go ]; do sleep 0.1; done",))
+        found = await house.environments.define(definition)
+        installing, _ = build_machines(found, found.tries)
+        async with anyio.create_task_group() as worker:
+            worker.start_soon(house.building.build, found.digest, found.tries)
+            await eventually(lambda: _runs(house, installing))
+            await house.building.give_up(found.digest, found.tries, "by another")
+            log = await house.environments.log("web")
+            await house.room.exec(installing, "touch /tmp/go")
+        ended = await house.environments.get("web")
+        assert (ended.state, ended.reason) == ("failed", "by another")
+        assert b"Ready" not in await house.environments.log("web")
+        assert (await house.environments.log("web")).startswith(log)
+        await house.building.clean_up(found.digest, found.tries)
 
 
 async def _runs(house: House, machine: MachineId) -> bool:
