@@ -38,6 +38,7 @@ class BuildLog:
         self._key = key
         self._said = bytearray()
         self._kept: bytes | None = None  # None: not known yet
+        self._flushing = anyio.Lock()  # two at once could end with the older text
 
     def say(self, text: str) -> None:
         """A line of our own, on a line of its own."""
@@ -61,10 +62,11 @@ class BuildLog:
         """Store what is more than is kept; at first also if it is nothing, so that there is a log to read. A store that
         is away costs the log, not the build."""
         try:
-            with anyio.fail_after(_WITHIN_S):
-                if self._kept is None:
-                    self._kept = await self._look()
-                await self._store(self._kept)
+            async with self._flushing:
+                with anyio.fail_after(_WITHIN_S, shield=True):  # a write that is let go may end after a newer one
+                    if self._kept is None:
+                        self._kept = await self._look()
+                    await self._store(self._kept)
         except OutliveError as error:
             _log.warning("the log of a build is not kept for now: %s", error.message)
         except TimeoutError:

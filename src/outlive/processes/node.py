@@ -25,13 +25,12 @@ from outlive.processes.ending import open_ending
 from outlive.processes.listen import check_certificate
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.ready import tell_ready
-from outlive.processes.worker import run_until_shut, shut
 from outlive.wiring.build import open_object_store, open_stores
 from outlive.wiring.machines import make_settler
 from outlive.wiring.node import open_node_parts
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings, prepare_home
-from outlive.wiring.temporal import connect_temporal, make_worker
+from outlive.wiring.temporal import connect_temporal, make_worker, run_until_shut, shut
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import anyio
 import anyio.lowlevel
 from temporalio.client import Client
-from temporalio.worker import Worker
 
 from outlive.base import SystemClock
 from outlive.loop.queues import LOOP
@@ -36,7 +35,7 @@ from outlive.wiring.loop import WORKFLOWS, open_loop_parts
 from outlive.wiring.machines import make_settler, open_environment_parts
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import Settings, prepare_home
-from outlive.wiring.temporal import connect_temporal, make_worker
+from outlive.wiring.temporal import connect_temporal, make_worker, run_until_shut, shut
 from outlive.wiring.tools import open_tool_parts
 
 _LOOP_BEAT_S = 0.3  # how late a turn hears that somebody stops it, at most
@@ -126,16 +125,3 @@ async def _work(settings: Settings, client: Client, duties: Duties, turns: Dutie
                 async with anyio.create_task_group() as ending:
                     for worker in workers:
                         ending.start_soon(shut, worker, settings.worker.grace_s)
-
-
-async def run_until_shut(worker: Worker) -> None:
-    """Run a worker until `shut` is called; being cancelled alone does not cut off what it is doing."""
-    with anyio.CancelScope(shield=True):
-        await worker.run()
-
-
-async def shut(worker: Worker, grace_s: float) -> None:
-    """End a worker, with `grace_s` for its activities. One that does not end in time is left to the watchdog of
-    `open_ending`."""
-    with anyio.move_on_after(grace_s + 2, shield=True):
-        await worker.shutdown()

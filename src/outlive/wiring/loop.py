@@ -23,7 +23,6 @@ from outlive.loop.activities import (
 )
 from outlive.loop.activities.scribe import Scribe
 from outlive.loop.announce_workflow import Announce
-from outlive.loop.backends.http_webhook import HttpWebhook
 from outlive.loop.backends.temporal_announcer import TemporalAnnouncer
 from outlive.loop.context import Bounds
 from outlive.loop.decide import Limits
@@ -129,4 +128,6 @@ def _webhook(settings: Settings, parts: Parts) -> Webhook | None:
     given = settings.approvals
     if given.webhook_url is None or given.webhook_secret is None:
         return None
+    from outlive.loop.backends.http_webhook import HttpWebhook  # its client is a tenth of a worker's start
+
     return HttpWebhook(given.webhook_url, key_of(given.webhook_secret.get_secret_value()), parts.clock)

@@ -128,6 +128,19 @@ def make_worker(
     )
 
 
+async def run_until_shut(worker: Worker) -> None:
+    """Run a worker until `shut` is called; being cancelled alone does not cut off what it is doing."""
+    with anyio.CancelScope(shield=True):
+        await worker.run()
+
+
+async def shut(worker: Worker, grace_s: float) -> None:
+    """End a worker, with `grace_s` for its activities. One that does not end in time is left to the watchdog of
+    `open_ending`."""
+    with anyio.move_on_after(grace_s + 2, shield=True):
+        await worker.shutdown()
+
+
 def _tls(settings: TemporalSettings) -> TLSConfig | bool:
     if not settings.has_tls:
         return False

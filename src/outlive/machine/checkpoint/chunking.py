@@ -11,19 +11,17 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy
-
 PAGE = 4096
 SMALLEST_CHUNK = 8 * 1024
 LARGEST_CHUNK = 128 * 1024
 BLOCK = 1024 * 1024  # what is read at once
 
 _ODD = 0x9E3779B1
-_MIX = numpy.uint32(0x85EBCA6B)
-_CUT_BELOW = numpy.uint32(2**32 // (32 * 1024))  # a boundary every 32 KiB on average
+_MIX = 0x85EBCA6B
+_CUT_BELOW = 2**32 // (32 * 1024)  # a boundary every 32 KiB on average
 _HASHED_AT_ONCE = 64 * 1024  # fits the cache: 500 MB/s; four times as much halves that
 _WINDOW = 16  # far below SMALLEST_CHUNK, so no window that counts reaches back over a cut
-_POWERS = tuple((width, numpy.uint32(pow(_ODD, width, 2**32))) for width in (1, 2, 4, 8))
+_POWERS = tuple((width, pow(_ODD, width, 2**32)) for width in (1, 2, 4, 8))
 
 
 class Cut(NamedTuple):
@@ -86,6 +84,10 @@ def _ends(content: bytes) -> list[int]:
 
 
 def _boundaries(content: bytes) -> list[int]:
+    import numpy  # a tenth of the start of a worker, which cuts nothing
+
+    mix, cut_below = numpy.uint32(_MIX), numpy.uint32(_CUT_BELOW)
+    powers = [(width, numpy.uint32(power)) for width, power in _POWERS]
     found: list[int] = []
     hashes = numpy.empty(_HASHED_AT_ONCE, numpy.uint32)
     scratch = numpy.empty(_HASHED_AT_ONCE, numpy.uint32)
@@ -94,12 +96,12 @@ def _boundaries(content: bytes) -> list[int]:
         length = len(piece)
         hashes[:length] = piece
         # A polynomial over the last 16 bytes, by doubling: over 2, then 4, 8, 16.
-        for width, power in _POWERS:
+        for width, power in powers:
             rest = max(length - width, 0)
             numpy.multiply(hashes[:rest], power, out=scratch[:rest])
             numpy.add(hashes[width:length], scratch[:rest], out=hashes[width:length])
-        numpy.multiply(hashes[:length], _MIX, out=hashes[:length])
+        numpy.multiply(hashes[:length], mix, out=hashes[:length])
         # The first positions of a piece have no whole window: they were the last of the piece before.
         whole = _WINDOW if start else 0
-        found += (numpy.flatnonzero(hashes[whole:length] < _CUT_BELOW) + (start + whole + 1)).tolist()
+        found += (numpy.flatnonzero(hashes[whole:length] < cut_below) + (start + whole + 1)).tolist()
     return found
