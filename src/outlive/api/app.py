@@ -92,11 +92,8 @@ def create_app(parts: ApiParts) -> FastAPI:
         },
     )
     app.state.outlive = state
-    app.state.routes = []  # flat, as the router keeps them only nested
     for module in _ROUTES:
-        app.include_router(module.router)
-        app.state.routes += module.router.routes
-    documented = openapi_route(app)
-    app.router.routes.append(documented)
-    app.state.routes.append(documented)
+        # Not `include_router`: it would build each route a second time, for every app, when the first request comes.
+        app.router.routes += module.router.routes
+    app.router.routes.append(openapi_route(app))
     return app

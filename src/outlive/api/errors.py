@@ -187,7 +187,7 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         # The router names the methods of one route; the path may have several.
-        routes: list[BaseRoute] = request.app.state.routes
+        routes: list[BaseRoute] = request.app.routes
         matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
         allowed = sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
         refusal = InvalidError("request.method_not_allowed", f"This path takes {', '.join(allowed)}.")

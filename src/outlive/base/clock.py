@@ -25,4 +25,4 @@ class SystemClock:
 
 def to_text(moment: datetime) -> str:
     """RFC 3339, UTC, microseconds: one width, so that text order is time order."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"

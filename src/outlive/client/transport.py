@@ -64,10 +64,7 @@ class Transport:
         self._deadline_s = deadline_s
         self._patience_s = min(patience_s, deadline_s)
         self._endpoint = find()
-        # A proxy of the environment is for the world outside, not for this host's own loopback. (With TLS the
-        # environment also says whom to trust.)
-        is_plain_loopback = self._endpoint.is_loopback and self._endpoint.url.startswith("http:")
-        self._http = httpx.AsyncClient(limits=_POOL, trust_env=not is_plain_loopback)
+        self._pools: dict[bool, httpx.AsyncClient] = {}
 
     @property
     def url(self) -> str:
@@ -79,7 +76,8 @@ class Transport:
         return self._endpoint
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        for pool in self._pools.values():
+            await pool.aclose()
 
     async def call(
         self,
@@ -164,6 +162,14 @@ class Transport:
             with suppress(OutliveError):
                 self._endpoint = self._find()
 
+    @property
+    def _http(self) -> httpx.AsyncClient:
+        """The connections to such an endpoint as was found last."""
+        is_plain_loopback = self._endpoint.is_loopback and self._endpoint.url.startswith("http:")
+        if is_plain_loopback not in self._pools:
+            self._pools[is_plain_loopback] = _open_pool(is_plain_loopback=is_plain_loopback)
+        return self._pools[is_plain_loopback]
+
     async def _attempt(
         self,
         method: Method,
@@ -195,6 +201,14 @@ class Transport:
         return self._http.build_request(
             method, f"{self.url}/v1{path}", headers=headers, content=content, params=params, timeout=timeout
         )
+
+
+def _open_pool(*, is_plain_loopback: bool) -> httpx.AsyncClient:
+    """A proxy of the environment is for the world outside, not for this host's own loopback. With TLS the environment
+    also says whom to trust; without, nobody is: reading all authorities takes as long as the rest of a small command."""
+    if is_plain_loopback:
+        return httpx.AsyncClient(limits=_POOL, trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    return httpx.AsyncClient(limits=_POOL)
 
 
 class Translated:

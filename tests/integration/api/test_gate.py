@@ -82,7 +82,7 @@ def protected(api_routes: set[tuple[str, str]]) -> list[tuple[str, str]]:
 
 @pytest.fixture
 async def api_routes(api: Api) -> set[tuple[str, str]]:
-    return {(method, route.path) for route in api.app.state.routes for method in route.methods - {"HEAD"}}
+    return {(method, route.path) for route in api.app.routes for method in route.methods - {"HEAD"}}
 
 
 @pytest.mark.parametrize(

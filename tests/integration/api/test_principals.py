@@ -217,7 +217,7 @@ async def test_who_may_only_observe_may_look_at_everything_and_change_nothing(ap
     conversation = await api.create()
     await api.send(conversation, "hello")
     wallboard = await make(api, "wallboard", "device", rights=["observe"])
-    routes = {(method, route.path) for route in api.app.state.routes for method in route.methods}
+    routes = {(method, route.path) for route in api.app.routes for method in route.methods}
     changing = [(method, path) for method, path in routes if method not in ("GET", "HEAD", "OPTIONS")]
     assert len(changing) > 20
     async with acting_as(api, wallboard) as http:

@@ -30,7 +30,7 @@ def requests_to(api: Api) -> list[tuple[str, str]]:
         "{path:anything}": "file",
     }
     found = []
-    for route in api.app.state.routes:
+    for route in api.app.routes:
         path = route.path
         for name, value in named.items():
             path = path.replace(name, value)

@@ -116,6 +116,22 @@ def test_the_fingerprint_of_usr_changes_with_a_package_and_with_a_folder(tmp_pat
     assert len(set(seen)) == 3
 
 
+def test_a_new_folder_is_seen_also_below_one_that_has_long_been_known(tmp_path: Path) -> None:
+    usr, status = tmp_path / "usr", tmp_path / "status"
+    lib = usr / "lib"
+    lib.mkdir(parents=True)
+    seen = []
+    for moment in (1_000_000, 2_000_000, 3_000_000):  # long ago, so that the folders are remembered
+        os.utime(lib, (moment, moment))
+        os.utime(usr, (1_000_000, 1_000_000))
+        seen += [fingerprint(usr, status), fingerprint(usr, status)]
+        (lib / f"made-after-{moment}").mkdir()
+    (lib / "made-after-1000000" / "deep").touch()
+    seen += [fingerprint(usr, status)] * 2
+    assert seen[::2] == seen[1::2]
+    assert len(set(seen)) == 4
+
+
 def test_secrets_among_what_is_copied_from_etc_stay_behind(tmp_path: Path) -> None:
     base = ensure_base("host", tmp_path / "bases", say=nothing)
     for path, found in all_entries(base.path / "etc"):

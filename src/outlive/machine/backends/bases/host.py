@@ -11,10 +11,11 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from typing import NamedTuple
 
 from blake3 import blake3
 
-from outlive.base import UnavailableError
+from outlive.base import SystemClock, UnavailableError
 
 VERSION = 2
 USR = Path("/usr")
@@ -74,10 +75,25 @@ def _copy(source: Path, target: Path) -> None:
         target.chmod(0o755 if found.st_mode & 0o001 else 0o644)
 
 
+class _Remembered(NamedTuple):
+    """The folders below a folder, as they were when it was changed last."""
+
+    changed: int
+    below: list[str]
+
+
+# By path. It holds folders of `/usr` only, some thousands of them, so it needs no other bound; what was removed
+# meanwhile stays until the process ends.
+_remembered: dict[str, _Remembered] = {}
+# A folder that was changed this short a time ago may change again within one tick of the kernel's clock, unseen.
+_SETTLED_NS = 2_000_000_000
+
+
 def fingerprint(usr: Path = USR, status: Path = Path("/var/lib/dpkg/status")) -> str:
     """Whether `/usr` is what it was: the packages, and when each folder last gained, lost or replaced an entry.
 
-    What is written into a file in place is not seen. Installers do not do that: they replace.
+    What is written into a file in place is not seen. Installers do not do that: they replace. Each folder is looked at
+    every time, its entries only when it was changed since this process listed them.
     """
     hasher = blake3()
     if status.is_file():
@@ -86,12 +102,22 @@ def fingerprint(usr: Path = USR, status: Path = Path("/var/lib/dpkg/status")) ->
     while waiting:
         folder = waiting.pop()
         try:
-            with os.scandir(folder) as entries:
-                below = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
             changed = os.stat(folder).st_mtime_ns
+            known = _remembered.get(folder)
+            if known is None or known.changed != changed:
+                known = _list(folder, changed)
         except FileNotFoundError:
             continue  # just removed: its parent's time says so
         hasher.update(f"{len(folder)} {folder} {changed}\n".encode(errors="surrogateescape"))
-        # Compiled Python comes and goes as programs are run; it changes nothing.
-        waiting += [path for path in below if not path.endswith("/__pycache__")]
+        waiting += known.below
     return f"blake3:{hasher.hexdigest()}"
+
+
+def _list(folder: str, changed: int) -> _Remembered:
+    with os.scandir(folder) as entries:
+        below = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    # Compiled Python comes and goes as programs are run; it changes nothing.
+    found = _Remembered(changed, [path for path in below if not path.endswith("/__pycache__")])
+    if SystemClock().now().timestamp() * 1e9 - changed > _SETTLED_NS:
+        _remembered[folder] = found
+    return found
