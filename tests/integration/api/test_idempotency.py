@@ -44,9 +44,7 @@ async def test_the_matrix_covers_every_post_of_json_that_needs_no_machine_and_no
     """The others have tests of their own."""
     conversation = "/v1/conversations/{conversation}"
     others = ("/v1/machines", "/v1/environments", "/v1/principals", "/v1/terminals", "/v1/blobs", "/v1/approvals")
-    posting = {
-        route.path for route in api.app.routes if "POST" in route.methods and not route.path.startswith(others)
-    }
+    posting = {route.path for route in api.app.routes if "POST" in route.methods and not route.path.startswith(others)}
     assert posting == {
         "/v1/conversations",
         f"{conversation}/messages",
