@@ -34,7 +34,8 @@ with hold_lock(Path(sys.argv[1])):
 def _record() -> StackRecord:
     me = proc.find(os.getpid())
     assert me is not None
-    return StackRecord(me.pid, me.started, me.boot, "http://x:1", None, (ChildRecord("api", 5, 6, 7),))
+    gone = ChildRecord("api", me.pid, me.started - 1, 7)  # our pid, but an earlier process
+    return StackRecord(me.pid, me.started, me.boot, "http://x:1", None, (gone,))
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
