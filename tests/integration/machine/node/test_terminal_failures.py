@@ -1,18 +1,24 @@
 """Terminals of which something fails that nobody has foreseen: each is taken up again from its journal, and neither
 another terminal nor the node ends with it."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 from anyio.abc import ByteStream
 
 from eventually import eventually
 from integration.machine.node.watching import ANN, BOT, Watcher, open_terminal, recorded, type_in
-from machine_rooms import open_machine_room
+from machine_rooms import MachineRoom, open_machine_room
+from outlive.base import TerminalId, new_terminal_id
 from outlive.machine.backends.screens.bittty import BitttyScreen
 from outlive.machine.node.terminal_door import NodeTerminalDoor
-from outlive.machine.terminal.door import AttachTerminal
+from outlive.machine.status import Machine
+from outlive.machine.terminal.door import AttachTerminal, OpenTerminal
 
 pytestmark = pytest.mark.anyio
 
@@ -97,3 +103,32 @@ async def test_an_attachment_that_fails_ends_alone(tmp_path: Path) -> None:
         watcher = Watcher()
         async with watcher.at(node, machine, terminal):
             await watcher.until_seen(b"ready\r\n")
+
+
+async def test_a_terminal_whose_opener_left_while_it_was_written_down_is_there_for_the_next(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        terminal = new_terminal_id()
+        request = OpenTerminal(terminal=terminal, argv=CAT, owner=ANN.id)
+        leaving = anyio.CancelScope()
+
+        async def open_and_leave() -> None:
+            with leaving:
+                await NodeTerminalDoor(node).open(machine.id, machine.generation, request)
+
+        with closing(sqlite3.connect(tmp_path / "outlive.db", isolation_level=None)) as somebody:
+            somebody.execute("BEGIN IMMEDIATE")  # nobody else writes for a moment
+            async with anyio.create_task_group() as group:
+                group.start_soon(open_and_leave)
+                await eventually(lambda: room.records.terminals._database._writer._waiting > 0)  # type: ignore[attr-defined]
+                leaving.cancel()
+            somebody.execute("COMMIT")
+        assert leaving.cancelled_caught
+        await eventually(partial(is_written, room, machine, terminal))
+        watcher = Watcher()
+        async with watcher.at(node, machine, terminal):
+            await watcher.until_seen(b"ready\r\n")
+
+
+async def is_written(room: MachineRoom, machine: Machine, terminal: TerminalId) -> bool:
+    return terminal in [record.id for record in await room.records.terminals.list(machine.id)]

@@ -41,7 +41,7 @@ from outlive.machine.terminal.status import Epoch, Terminal
 _LEASES_EVERY_S = 1.0
 _FLUSH_WITHIN_S = 10.0
 _MEET_AGAIN_S = 0.5
-_FAILURES_LIMIT = 8  # in a row; then its terminal waits for the node's next start
+_FAILURES_LIMIT = 8  # in a row; then its terminal waits until somebody asks for it
 _AGAIN_S, _AGAIN_LONGEST_S = 0.05, 10.0
 _SOUND_AFTER_S = 60.0  # one that ran for so long has not failed before
 
@@ -193,7 +193,13 @@ class TerminalHosts:
                 await met.wait()
         host = self._hosts.get(terminal)
         if host is None or host.resident is not resident:
-            lease.check_open(await self._parts.terminals.get(terminal))
+            record = await self._parts.terminals.get(terminal)
+            lease.check_open(record)
+            # Whoever opened it had gone when its record was written, or its host has failed too often.
+            if record.epoch.generation == resident.generation:
+                await self._start(resident, record)
+            host = self._hosts.get(terminal)
+        if host is None or host.resident is not resident:
             raise UnavailableError("terminal.not_ready", f"Terminal {terminal!r} is not ready yet; try again.")
         return host
 
