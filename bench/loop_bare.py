@@ -17,7 +17,8 @@ from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
 from bench.lifeline import end_with_the_bench, hear, say
 from bench.workshop import Workshop
 from outlive.wiring.settings import Settings, read_settings
-from outlive.wiring.temporal import connect_temporal, make_worker
+from outlive.wiring.temporal import connect_temporal
+from outlive.wiring.temporal_worker import make_worker
 
 QUEUE = "bench-bare-turn"
 STEPS = 5

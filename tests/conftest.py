@@ -4,6 +4,7 @@ There is one PostgreSQL per test process and an empty database for each test tha
 """
 
 import itertools
+import re
 import signal
 from collections.abc import Iterator
 
@@ -24,6 +25,22 @@ settings.register_profile("outlive", deadline=None, database=None)
 settings.load_profile("outlive")
 
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, and tests that share a stack stay with one process: each would start its own.
+
+    The order among the others stays random. A test that may take long says so by its timeout.
+    """
+    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
+    for item in items:
+        if isinstance(item, pytest.Function) and not any(item.iter_markers("xdist_group")) and _shares(item):
+            item.add_marker(pytest.mark.xdist_group(re.sub(r"\W", "-", item.nodeid.partition("::")[0])))
+
+
+def _shares(item: pytest.Function) -> bool:
+    found = item._fixtureinfo.name2fixturedefs.values()
+    return any(fixture.scope == "module" for definitions in found for fixture in definitions)
 
 
 @pytest.fixture

@@ -64,7 +64,8 @@ def _pytest(*arguments: str) -> tuple[int, dict[str, int]]:
 
 def main(arguments: Sequence[str]) -> int:
     _LAST_FAILED.unlink(missing_ok=True)  # names of tests that are gone would stay in it
-    code, found = _pytest("-n", str(AT_ONCE), "--dist", "loadgroup", *arguments)
+    # In the order of `conftest`: what takes longest comes first, so that no process is left with it at the end.
+    code, found = _pytest("-n", str(AT_ONCE), "--dist", "loadgroup", "--no-loadscope-reorder", *arguments)
     if code != _FAILED:
         print(closing_line(found))
         return code

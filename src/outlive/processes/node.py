@@ -30,7 +30,8 @@ from outlive.wiring.machines import make_settler
 from outlive.wiring.node import open_node_parts
 from outlive.wiring.node_token import ensure_node_token
 from outlive.wiring.settings import Settings, prepare_home
-from outlive.wiring.temporal import connect_temporal, make_worker, run_until_shut, shut
+from outlive.wiring.temporal import connect_temporal
+from outlive.wiring.temporal_worker import make_worker, run_until_shut, shut
 
 _log = logging.getLogger(__name__)
 

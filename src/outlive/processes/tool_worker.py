@@ -33,7 +33,8 @@ from outlive.toolkit import DeclaredTool, load_tools
 from outlive.wiring.own_tools import only_for_tools, open_tool_exchange
 from outlive.wiring.providers import without_providers
 from outlive.wiring.settings import Settings, prepare_home
-from outlive.wiring.temporal import connect_temporal, make_worker, run_until_shut, shut
+from outlive.wiring.temporal import connect_temporal
+from outlive.wiring.temporal_worker import make_worker, run_until_shut, shut
 
 _BEAT_S = 0.5  # how late a tool hears that somebody stops it, at most
 _OFFER_WITHIN_S = 30.0

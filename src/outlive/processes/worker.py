@@ -35,7 +35,8 @@ from outlive.wiring.loop import WORKFLOWS, open_loop_parts
 from outlive.wiring.machines import make_settler, open_environment_parts
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import Settings, prepare_home
-from outlive.wiring.temporal import connect_temporal, make_worker, run_until_shut, shut
+from outlive.wiring.temporal import connect_temporal
+from outlive.wiring.temporal_worker import make_worker, run_until_shut, shut
 from outlive.wiring.tools import open_tool_parts
 
 _LOOP_BEAT_S = 0.3  # how late a turn hears that somebody stops it, at most

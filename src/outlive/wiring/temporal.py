@@ -1,18 +1,14 @@
-"""From settings to a Temporal client and to workers. The only place that says how we talk to Temporal.
+"""From settings to a Temporal client. The only place that says how we reach Temporal; `temporal_worker` has workers.
 
-Rule 1: every connection has a deadline, and what goes wrong is one of our errors.
-Rule 2: workflows run without Temporal's sandbox (it costs 17 times the memory); that they are deterministic is held by
-        the import contracts and the replay tests.
-The embedded server's address is in a file under home that the supervisor writes; see `processes/temporal.py`.
+Every connection has a deadline, and what goes wrong is one of our errors. The embedded server's address is in a file
+under home that the supervisor writes; see `processes/temporal_server.py`.
 """
 
 import ipaddress
 import os
-from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -20,14 +16,11 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.runtime import LoggingConfig, LoggingFormat, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, RPCError, TLSConfig
-from temporalio.worker import PollerBehaviorAutoscaling, PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
 
 from outlive.base import InvalidError, UnavailableError
 from outlive.wiring.sections import TemporalSettings
 from outlive.wiring.settings import Places, Settings
 
-_STICKY_S = 2.0  # that a task waits for the worker that has its workflow in memory: how long a killed worker is missed
-_BEAT_S = 2.0
 _TRY_WITHIN_S = 5.0
 _RETRY_EVERY_S = 0.05
 
@@ -92,53 +85,6 @@ def _runtime(level: str) -> Runtime:
     one that comes while Python ends would wait for Python, and Python for it, for ever."""
     said = LoggingConfig(filter=TelemetryFilter(core_level=level, other_level="ERROR"), format=LoggingFormat.JSON)
     return Runtime(telemetry=TelemetryConfig(logging=said))
-
-
-def make_worker(
-    client: Client,
-    task_queue: str,
-    settings: Settings,
-    *,
-    workflows: Sequence[type] = (),
-    activities: Sequence[Callable[..., Any]] = (),
-    asks_once: bool = False,
-    beat_s: float = _BEAT_S,
-) -> Worker:
-    """A worker of one queue, with the options of the house. Whoever runs it owns it: `run`, then `shutdown`.
-    `asks_once`: for one activity at a time, where others ask too. What was given to a process that does not run any
-    more is missed only after its heartbeat, and each question that it has open swallows one. `beat_s`: between two
-    heartbeats of an activity, at most; with them it hears that it is cancelled."""
-    given = settings.worker
-    return Worker(
-        client,
-        task_queue=task_queue,
-        workflows=workflows,
-        activities=activities,
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        max_cached_workflows=given.cached_workflows,
-        max_concurrent_activities=given.activities,
-        max_concurrent_workflow_tasks=given.workflow_tasks,
-        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
-        activity_task_poller_behavior=(PollerBehaviorSimpleMaximum(1) if asks_once else PollerBehaviorAutoscaling()),
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=_STICKY_S),
-        # A heartbeat that is late by the default of 30 s is no sign of life.
-        max_heartbeat_throttle_interval=timedelta(seconds=beat_s),
-        default_heartbeat_throttle_interval=timedelta(seconds=min(beat_s, 1.0)),
-        graceful_shutdown_timeout=timedelta(seconds=given.grace_s),
-    )
-
-
-async def run_until_shut(worker: Worker) -> None:
-    """Run a worker until `shut` is called; being cancelled alone does not cut off what it is doing."""
-    with anyio.CancelScope(shield=True):
-        await worker.run()
-
-
-async def shut(worker: Worker, grace_s: float) -> None:
-    """End a worker, with `grace_s` for its activities. One that does not end in time is left to the watchdog of
-    `open_ending`."""
-    with anyio.move_on_after(grace_s + 2, shield=True):
-        await worker.shutdown()
 
 
 def _tls(settings: TemporalSettings) -> TLSConfig | bool:

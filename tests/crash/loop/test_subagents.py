@@ -11,7 +11,7 @@ from crash.loop.stacks import LoopStack, loop_stack
 from eventually import eventually_sync
 from outlive.base import CrashPoint
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("loop_crash_points")]
+pytestmark = pytest.mark.timeout(300)
 
 WITHIN_S = 120.0
 AGENT = {

@@ -24,7 +24,8 @@ from outlive.wiring.build import Parts, keep_broker, open_parts
 from outlive.wiring.loop import WORKFLOWS, LoopParts, open_loop_parts
 from outlive.wiring.loop_client import make_loop_client
 from outlive.wiring.settings import Settings, read_settings
-from outlive.wiring.temporal import connect_temporal, make_worker, run_until_shut, shut
+from outlive.wiring.temporal import connect_temporal
+from outlive.wiring.temporal_worker import make_worker, run_until_shut, shut
 
 WITHIN_S = 60.0
 PERSON = "prin_" + "1" * 32

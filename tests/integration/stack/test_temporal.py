@@ -23,7 +23,8 @@ from outlive.processes.machines import look_for_machines
 from outlive.processes.proc import is_alive
 from outlive.wiring.ping import Ping, ping, pong
 from outlive.wiring.settings import read_settings
-from outlive.wiring.temporal import connect_temporal, make_worker, read_temporal_address, run_until_shut, shut
+from outlive.wiring.temporal import connect_temporal, read_temporal_address
+from outlive.wiring.temporal_worker import make_worker, run_until_shut, shut
 
 T = TypeVar("T")
 WITHIN_S = 30.0

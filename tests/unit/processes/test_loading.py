@@ -11,7 +11,7 @@ _SHOWN = "import sys, outlive.processes.{0}; print(*sorted(sys.modules))"
 @pytest.mark.parametrize(
     ("process", "foreign"),
     [
-        ("api", {"numpy", "httpx", "rich", "outlive.loop.activities", "outlive.machine.node"}),
+        ("api", {"numpy", "httpx", "rich", "temporalio.worker", "outlive.loop.activities", "outlive.machine.node"}),
         ("node", {"numpy", "httpx", "rich", "outlive.loop.activities", "outlive.wiring.loop"}),
         ("tool_worker", {"numpy", "fastapi", "outlive.wiring.loop", "outlive.machine.node"}),
         ("worker", {"numpy", "httpx", "rich", "anthropic", "openai", "fastapi", "outlive.machine.node"}),
