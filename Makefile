@@ -12,9 +12,8 @@ run: ## start Outlive and show what it does (ARGS=--exit: leave when shown)
 	@scripts/setup run
 	@.venv/bin/outlive demo $(ARGS)
 
-test: ## everything: check, then all tests with real services (ARGS goes to pytest)
+test: ## everything: check, and all tests with real services (ARGS goes to pytest)
 	@scripts/setup dev
-	@scripts/check
 	@.venv/bin/python tests/whole_run.py $(ARGS)
 
 check: ## lint, types, layers, style, unit tests: under 3 minutes

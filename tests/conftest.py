@@ -28,19 +28,28 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, and tests that share a stack stay with one process: each would start its own.
-
-    The order among the others stays random. A test that may take long says so by its timeout.
-    """
-    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
+    """Tests that share what is dear stay with one process: each would make its own. What takes longest comes first, so
+    that no process is left with it at the end. The order among the others stays random."""
     for item in items:
-        if isinstance(item, pytest.Function) and not any(item.iter_markers("xdist_group")) and _shares(item):
-            item.add_marker(pytest.mark.xdist_group(re.sub(r"\W", "-", item.nodeid.partition("::")[0])))
+        group = _group_of(item)
+        if group is not None and not any(item.iter_markers("xdist_group")):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_longest_s, reverse=True)
 
 
-def _shares(item: pytest.Function) -> bool:
-    found = item._fixtureinfo.name2fixturedefs.values()
-    return any(fixture.scope == "module" for definitions in found for fixture in definitions)
+def _group_of(item: pytest.Item) -> str | None:
+    """The file of those that share a fixture of its module; those of style all read and parse the whole repository."""
+    if item.nodeid.startswith("tests/style/"):
+        return "style"
+    used = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    is_sharing = any(definitions[-1].scope == "module" for definitions in used)  # the last overrides the others
+    return re.sub(r"\W", "-", item.nodeid.partition("::")[0]) if is_sharing else None  # as `whole_run` reads it
+
+
+def _longest_s(item: pytest.Item) -> float:
+    """How long a test says that it may take; one of a group brings the others with it."""
+    is_grouped = any(item.iter_markers("xdist_group"))
+    return max((mark.args[0] for mark in item.iter_markers("timeout")), default=120.0 if is_grouped else 0.0)
 
 
 @pytest.fixture

@@ -8,20 +8,24 @@ Rule 1: only tests under STACKS, which drive processes or machines, get one. Wha
 Rule 2: at most MOST of them. More than that is no bad luck.
 Rule 3: what fails alone has failed. What was interrupted, or could not be collected, is not tried again.
 
-The last line counts: "N passed, N failed".
+`scripts/check` runs beside them: it is one process that computes, and has a core to itself while tests wait. What it
+says is shown at once. The last line counts: "N passed, N failed".
 """
 
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 STACKS = ("tests/contract/", "tests/crash/", "tests/integration/", "tests/security/")
 MOST = 5
 AT_ONCE = 3
+_CHECK_WITHIN_S = 600.0
 _FAILED = 1  # pytest's exit code for "some tests failed", and for nothing else
 _LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 _GROUP = re.compile(r"@[\w-]+$")  # what --dist loadgroup adds to the name of a test that has a group
@@ -41,11 +45,14 @@ def counts(closing_line: str) -> dict[str, int]:
     return found
 
 
-def closing_line(found: dict[str, int], passed_alone: int = 0) -> str:
+def after_second_try(found: dict[str, int], passed_alone: int) -> dict[str, int]:
+    return {**found, "passed": found["passed"] + passed_alone, "failed": found["failed"] - passed_alone}
+
+
+def closing_line(found: dict[str, int]) -> str:
     """One that any reader of test runs understands."""
-    passed, failed = found["passed"] + passed_alone, found["failed"] - passed_alone
     skipped = f", {found['skipped']} skipped" if found["skipped"] else ""
-    return f"{passed} passed, {failed} failed{skipped}"
+    return f"{found['passed']} passed, {found['failed']} failed{skipped}"
 
 
 def _pytest(*arguments: str) -> tuple[int, dict[str, int]]:
@@ -62,23 +69,44 @@ def _pytest(*arguments: str) -> tuple[int, dict[str, int]]:
     return process.returncode, counts(last)
 
 
-def main(arguments: Sequence[str]) -> int:
+def _run_all(arguments: Sequence[str]) -> tuple[int, dict[str, int]]:
+    """The exit code, and what passed and failed."""
     _LAST_FAILED.unlink(missing_ok=True)  # names of tests that are gone would stay in it
     # In the order of `conftest`: what takes longest comes first, so that no process is left with it at the end.
     code, found = _pytest("-n", str(AT_ONCE), "--dist", "loadgroup", "--no-loadscope-reorder", *arguments)
     if code != _FAILED:
-        print(closing_line(found))
-        return code
+        return code, found
     failed = sorted({_GROUP.sub("", name) for name in json.loads(_LAST_FAILED.read_text("utf-8"))})
     if not may_try_again(failed):
-        print(closing_line(found))
-        return code
+        return code, found
     print(f"\n{len(failed)} of real stacks failed, and are tried once more, alone.", flush=True)
     code, alone = _pytest("-p", "no:randomly", *failed)
     for name in failed:
         print(f"UNSTEADY {name}")
-    print(closing_line(found, len(failed) if code == 0 else alone["passed"]))
-    return code
+    return code, after_second_try(found, len(failed) if code == 0 else alone["passed"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    with subprocess.Popen(["scripts/check"], start_new_session=True) as check:
+        try:
+            code, found = _run_all(arguments)
+            checked = _end_of(check)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(check.pid, signal.SIGKILL)
+    if checked != 0:
+        print("scripts/check has failed; what it said is above. It counts as one that failed.")
+        found["failed"] += 1
+    print(closing_line(found))
+    return code or checked
+
+
+def _end_of(check: "subprocess.Popen[bytes]") -> int:
+    try:
+        return check.wait(_CHECK_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        print(f"scripts/check did not end within {_CHECK_WITHIN_S:g} s.")
+        return _FAILED
 
 
 if __name__ == "__main__":

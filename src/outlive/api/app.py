@@ -94,6 +94,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.outlive = state
     for module in _ROUTES:
         # Not `include_router`: it would build each route a second time, for every app, when the first request comes.
+        # So a router has nothing but routes: what it said of dependencies or of its life would not be heard.
         app.router.routes += module.router.routes
     app.router.routes.append(openapi_route(app))
     return app

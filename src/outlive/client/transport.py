@@ -17,6 +17,7 @@ import httpx
 
 from outlive.base import (
     BrokenError,
+    ConflictError,
     DeadlineError,
     InvalidError,
     OutliveError,
@@ -65,6 +66,7 @@ class Transport:
         self._patience_s = min(patience_s, deadline_s)
         self._endpoint = find()
         self._pools: dict[bool, httpx.AsyncClient] = {}
+        self._is_closed = False
 
     @property
     def url(self) -> str:
@@ -76,6 +78,7 @@ class Transport:
         return self._endpoint
 
     async def aclose(self) -> None:
+        self._is_closed = True
         for pool in self._pools.values():
             await pool.aclose()
 
@@ -167,6 +170,8 @@ class Transport:
         """The connections to such an endpoint as was found last."""
         is_plain_loopback = self._endpoint.is_loopback and self._endpoint.url.startswith("http:")
         if is_plain_loopback not in self._pools:
+            if self._is_closed:
+                raise ConflictError("client.closed", "This client is closed: make a new one.")
             self._pools[is_plain_loopback] = _open_pool(is_plain_loopback=is_plain_loopback)
         return self._pools[is_plain_loopback]
 

@@ -75,16 +75,15 @@ def _copy(source: Path, target: Path) -> None:
         target.chmod(0o755 if found.st_mode & 0o001 else 0o644)
 
 
-class _Remembered(NamedTuple):
-    """The folders below a folder, as they were when it was changed last."""
+class _Seen(NamedTuple):
+    """A folder, and the folders below it as they were when it was in this state."""
 
-    changed: int
+    state: tuple[int, int, int]  # device, inode, and the time of its last change, which nobody can set back
     below: list[str]
 
 
-# By path. It holds folders of `/usr` only, some thousands of them, so it needs no other bound; what was removed
-# meanwhile stays until the process ends.
-_remembered: dict[str, _Remembered] = {}
+# Of the last walk through each `/usr`, by path.
+_seen: dict[str, dict[str, _Seen]] = {}
 # A folder that was changed this short a time ago may change again within one tick of the kernel's clock, unseen.
 _SETTLED_NS = 2_000_000_000
 
@@ -98,26 +97,29 @@ def fingerprint(usr: Path = USR, status: Path = Path("/var/lib/dpkg/status")) ->
     hasher = blake3()
     if status.is_file():
         hasher.update(status.read_bytes())
-    waiting = [os.fspath(usr)]
+    root = os.fspath(usr)
+    before, now, waiting = _seen.get(root, {}), {}, [root]
+    settled_ns = SystemClock().now().timestamp() * 1e9 - _SETTLED_NS
     while waiting:
         folder = waiting.pop()
         try:
-            changed = os.stat(folder).st_mtime_ns
-            known = _remembered.get(folder)
-            if known is None or known.changed != changed:
-                known = _list(folder, changed)
+            found = os.stat(folder)
+            state = (found.st_dev, found.st_ino, found.st_ctime_ns)
+            seen = before.get(folder)
+            if seen is None or seen.state != state:
+                seen = _Seen(state, _list(folder))
         except FileNotFoundError:
             continue  # just removed: its parent's time says so
-        hasher.update(f"{len(folder)} {folder} {changed}\n".encode(errors="surrogateescape"))
-        waiting += known.below
+        if found.st_ctime_ns < settled_ns:
+            now[folder] = seen
+        hasher.update(f"{len(folder)} {folder} {found.st_mtime_ns}\n".encode(errors="surrogateescape"))
+        waiting += seen.below
+    _seen[root] = now
     return f"blake3:{hasher.hexdigest()}"
 
 
-def _list(folder: str, changed: int) -> _Remembered:
+def _list(folder: str) -> list[str]:
     with os.scandir(folder) as entries:
         below = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
     # Compiled Python comes and goes as programs are run; it changes nothing.
-    found = _Remembered(changed, [path for path in below if not path.endswith("/__pycache__")])
-    if SystemClock().now().timestamp() * 1e9 - changed > _SETTLED_NS:
-        _remembered[folder] = found
-    return found
+    return [path for path in below if not path.endswith("/__pycache__")]

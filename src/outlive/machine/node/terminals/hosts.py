@@ -55,6 +55,7 @@ class TerminalHosts:
         self._parts = parts
         self._tasks = tasks
         self._hosts: dict[TerminalId, TerminalHost] = {}
+        self._supervised: set[tuple[Resident, TerminalId]] = set()  # one that has failed is taken up again soon
         self._met: dict[Resident, anyio.Event] = {}  # their guest was asked what it holds
 
     def of(self, resident: Resident) -> Iterator[TerminalHost]:
@@ -98,6 +99,14 @@ class TerminalHosts:
             self._tasks.start_soon(self._supervise, host)
 
     async def _supervise(self, host: TerminalHost) -> None:
+        supervised = (host.resident, host.terminal.id)
+        self._supervised.add(supervised)
+        try:
+            await self._keep_up(host)
+        finally:
+            self._supervised.discard(supervised)
+
+    async def _keep_up(self, host: TerminalHost) -> None:
         """Run it; one that fails is followed by another, which begins where its journal ends."""
         clock, failures = self._parts.clock, 0
         while True:
@@ -196,7 +205,8 @@ class TerminalHosts:
             record = await self._parts.terminals.get(terminal)
             lease.check_open(record)
             # Whoever opened it had gone when its record was written, or its host has failed too often.
-            if record.epoch.generation == resident.generation:
+            is_left = (resident, terminal) not in self._supervised
+            if is_left and record.epoch.generation == resident.generation:
                 await self._start(resident, record)
             host = self._hosts.get(terminal)
         if host is None or host.resident is not resident:
