@@ -3,6 +3,7 @@
 There is one PostgreSQL per test process and an empty database for each test that asks.
 """
 
+import gc
 import itertools
 import re
 import signal
@@ -25,6 +26,15 @@ settings.register_profile("outlive", deadline=None, database=None)
 settings.load_profile("outlive")
 
 _numbers = itertools.count(1)
+
+
+gc.disable()  # while tests are collected: nothing of that is garbage, and it is looked through for minutes otherwise
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

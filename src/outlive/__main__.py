@@ -4,6 +4,7 @@ Rule: nothing that takes time is imported before Ctrl-C has a meaning. Until the
 few tenths of a second, it ends the program, and says nothing.
 """
 
+import gc
 import os
 import signal
 
@@ -15,8 +16,10 @@ def main() -> None:
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_ours:
         signal.signal(signal.SIGINT, _leave)
+    gc.disable()  # while modules are loaded: none of what they make is garbage
     from outlive.cli.main import main as run_command
 
+    gc.enable()
     if is_ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run_command()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlive.cli.exit import FAILED
+from outlive.cli.loading import loading
 from outlive.cli.output import Json, print_json
 
 if TYPE_CHECKING:
@@ -55,13 +56,15 @@ def worker(
 
     settings = read_settings()
     if tools:
-        from outlive.processes import tool_worker
+        with loading():
+            from outlive.processes import tool_worker
 
         tool_worker.main(settings, tools, queue, lifeline_fd, ready_fd)
         return
     if queue is not None:
         raise typer.BadParameter("goes with --tools", param_hint="--queue")
-    from outlive.processes.worker import main
+    with loading():
+        from outlive.processes.worker import main
 
     main(settings, lifeline_fd, ready_fd)
 
@@ -90,7 +93,8 @@ def node(
     if drain:
         _drain(settings, as_json=json)
     else:
-        from outlive.processes.node import main
+        with loading():
+            from outlive.processes.node import main
 
         main(settings, lifeline_fd, ready_fd)
 

@@ -11,6 +11,7 @@ import typer
 
 from outlive.base import OutliveError
 from outlive.cli.exit import UNAVAILABLE
+from outlive.cli.loading import loading
 from outlive.cli.output import Json, first_error, print_json
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ def _up_detached(settings: "Settings", port: int | None, *, as_json: bool) -> No
 
 
 def _up_here(settings: "Settings", *, as_json: bool, report_fd: int | None) -> None:
-    from outlive.processes.stack import report_failure, report_ready
-    from outlive.processes.supervisor import supervise
+    with loading():
+        from outlive.processes.stack import report_failure, report_ready
+        from outlive.processes.supervisor import supervise
 
     pipe = os.fdopen(report_fd, "wb") if report_fd is not None else None
 
@@ -258,7 +260,8 @@ def api(
       OUTLIVE_DATABASE__URL=postgresql://... OUTLIVE_FEED__URL=redis://... outlive api --host 0.0.0.0 \\
           --tls-cert cert.pem --tls-key key.pem
     """
-    from outlive.processes.api import main
+    with loading():
+        from outlive.processes.api import main
 
     main(_settings(port, host, tls_cert, tls_key, allow_cleartext_network), listen_fd, lifeline_fd)
 
