@@ -138,6 +138,7 @@ class LocalTerminal:
         self._sent = 0  # of those, in the object store
         self._typed = 0
         self._attached: list[LocalStream] = []
+        self._last: tuple[Frame, ...] | None = None  # what those hear who were let in while it ended, too
         self._screen = house.screens.new(record.cols, record.rows)
         self._master, self._process = _start(asked, cwd)
         self.resize(record.cols, record.rows)
@@ -178,10 +179,17 @@ class LocalTerminal:
                 }
             )
         )
-        self._say(Channel.STATUS, frames.status_exit(exit_code, number))
-        self._say(Channel.FINAL, frames.final_exit(exit_code, number))
+        self._last = (
+            Frame(Channel.STATUS, frames.status_exit(exit_code, number)),
+            Frame(Channel.FINAL, frames.final_exit(exit_code, number)),
+        )
         for stream in list(self._attached):
-            stream.end()
+            self._end_stream(stream, self._last)
+
+    def _end_stream(self, stream: LocalStream, last: tuple[Frame, ...]) -> None:
+        for frame in last:
+            stream.say(*frame)
+        stream.end()
 
     def _say(self, channel: Channel, payload: bytes) -> None:
         for stream in list(self._attached):
@@ -215,6 +223,8 @@ class LocalTerminal:
             stream.say(Channel.OUTPUT, bytes(self._kept[at : at + _PIECE]))
         self._attached.append(stream)
         self._say_operators()
+        if self._last is not None:
+            self._end_stream(stream, self._last)
         return stream
 
     def leave(self, stream: LocalStream) -> None:

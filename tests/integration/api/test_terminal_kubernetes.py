@@ -96,6 +96,7 @@ async def test_an_older_one_that_asks_for_v4_gets_it(api: MachineApi) -> None:
     def use(client: Any) -> None:
         assert client.subprotocol == "v4.channel.k8s.io"
         client.run_forever(timeout=WITHIN_S)
+        assert not client.is_open()
         assert "ready" in client.read_all()
 
     await _with(address(api.api, terminal, **{"from": 0}), use, protocol="v4.channel.k8s.io")
