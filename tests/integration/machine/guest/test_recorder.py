@@ -89,9 +89,10 @@ async def test_the_newest_recorder_wins_and_the_other_is_told(guest: Guest) -> N
 
 
 async def test_closing_a_terminal_whose_recorder_never_comes_back_ends_it(guest: Guest) -> None:
-    await guest.terminals.open(TERMINAL, argv=("cat", "/dev/zero"))
-    async with guest.terminals.attach(TERMINAL, offset=0, is_recorder=True):
-        pass
+    await guest.terminals.open(TERMINAL, argv=("sh", "-c", "read go; exec cat /dev/zero"))  # not before it is recorded
+    async with guest.terminals.attach(TERMINAL, offset=0, is_recorder=True, with_input=True) as attached:
+        await attached.send(b"\n")
+        await until(attached, b"\n")
     await eventually(lambda: _is_full(guest, 0), COMES_S)
     pid = (await guest.terminals.list())[0].pid
     await guest.terminals.close(TERMINAL)
