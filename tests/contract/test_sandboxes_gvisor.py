@@ -1,5 +1,6 @@
 """The contract of sandboxes with gVisor, and what is special to it: what is alive, and a node killed at any moment."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -124,6 +125,34 @@ class TestGvisorSandboxes(SandboxesContract):
             assert await again.state(sandbox) in ("prepared", "dead", "running")
             await again.destroy(sandbox)
         assert_nothing_left(node, cgroup_of(tmp_path))
+
+    async def test_what_a_killed_node_had_begun_mounts_nothing_after_the_end(
+        self, trial: Trial, open_sandboxes: Callable[[], Sandboxes]
+    ) -> None:
+        sandbox = await trial.sandboxes.prepare(trial.plan())
+        await anyio.run_process(["umount", str(sandbox.path / "disk")])
+        mount = ("mount", "-n", "-o", "loop", str(sandbox.path / "disk.img"), str(sandbox.path / "disk"))
+        on_its_way = await anyio.open_process(["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *mount])
+        try:
+            await open_sandboxes().destroy(sandbox)
+            with anyio.fail_after(20):
+                assert await on_its_way.wait() == -signal.SIGKILL
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                on_its_way.kill()
+            await on_its_way.aclose()
+
+    async def test_an_end_that_was_cut_off_by_a_late_mount_can_be_asked_for_again(
+        self, trial: Trial, open_sandboxes: Callable[[], Sandboxes]
+    ) -> None:
+        sandbox = await trial.sandboxes.prepare(trial.plan())
+        for entry in sandbox.path.iterdir():  # all that could be removed is
+            if entry.is_dir() and not entry.is_mount():
+                shutil.rmtree(entry)
+            elif entry.is_file():
+                entry.unlink()
+        await open_sandboxes().destroy(sandbox)
+        assert not sandbox.path.parent.exists()
 
     async def test_a_start_that_was_cut_off_can_be_done_again(self, trial: Trial) -> None:
         sandbox = await trial.started()

@@ -98,7 +98,7 @@ class _Bundling:
         index = self._scratch / "index"
         theirs = self._top / _git(self._top, "rev-parse", "--git-path", "index")
         if theirs.exists():
-            shutil.copyfile(theirs, index)
+            shutil.copy2(theirs, index)  # with its time, by which git knows what changed in the moment it was written
         beside = {
             "GIT_INDEX_FILE": str(index),
             "GIT_OBJECT_DIRECTORY": str(self._git_dir / "objects"),

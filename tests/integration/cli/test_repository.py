@@ -82,6 +82,19 @@ def test_what_is_not_committed_is_a_commit_on_top_and_nothing_is_touched(project
     assert (clone / "kept.txt").read_text() == "two\n"
 
 
+def test_a_change_in_the_very_moment_of_the_commit_is_seen(project: Path) -> None:
+    """Of the same length, too: git tells it by the time of the index alone, and of that we read a copy."""
+    git(project, "config", "core.trustctime", "false")
+    kept, index = project / "kept.txt", project / ".git" / "index"
+    a_while_ago = kept.stat().st_mtime - 10
+    os.utime(kept, (a_while_ago, a_while_ago))
+    git(project, "update-index", "--refresh")
+    kept.write_text("two\n")
+    for written in (kept, index):
+        os.utime(written, (a_while_ago, a_while_ago))
+    assert make_bundle(project).has_changes
+
+
 def test_hooks_of_the_repository_do_not_run(project: Path) -> None:
     for name in ("post-index-change", "pre-commit", "reference-transaction"):
         hook = project / ".git" / "hooks" / name

@@ -19,6 +19,7 @@ import anyio
 
 from outlive.base import InvalidError, UnavailableError
 from outlive.machine.backends.gvisor.commands import check_command, run_command
+from outlive.machine.backends.gvisor.processes import find_by_argument, kill_all
 
 _MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")
 # The kernel would fill in the tables of inodes behind our back: 160 MB of a disk of 10 GiB that nobody uses.
@@ -64,10 +65,18 @@ async def mount_root(path: Path, layers: Sequence[str]) -> None:
     await check_command(mount, output=path / "logs" / "root.log", deadline_s=_DEADLINE_S)
 
 
+def end_programs(path: Path) -> bool:
+    """Whether nobody makes or mounts a filesystem at `path` any more. A node that was killed leaves the programs that
+    it had begun, and one of them may mount a moment after all was unmounted."""
+    pids = find_by_argument(*(str(path / name) for name in ("disk.img", "disk", "root")))
+    kill_all(pids)
+    return not pids
+
+
 async def unmount_all(path: Path) -> None:
     """Both, if they are there; a mount that something still holds is taken out of sight, and ends with its holder.
 
-    What was not written to the disk yet is thrown away: the disk goes next.
+    What was not written to the disk yet is thrown away: the disk goes next. Of the folder it needs nothing else.
     """
     if is_mount(path / "disk"):
         await anyio.to_thread.run_sync(_forget_unwritten, path)
@@ -76,8 +85,8 @@ async def unmount_all(path: Path) -> None:
             if not is_mount(place):
                 break
             options = ["-l"] if attempt == _TRIES - 1 else []
-            output = path / "logs" / "unmount.log"
-            await run_command(["umount", "-n", *options, str(place)], output=output, deadline_s=_DEADLINE_S)
+            argv = ["umount", "-n", *options, str(place)]
+            await run_command(argv, output=Path(os.devnull), deadline_s=_DEADLINE_S)
         if is_mount(place):
             raise UnavailableError("sandbox.mounted", f"{str(place)!r} cannot be unmounted; try again.")
 

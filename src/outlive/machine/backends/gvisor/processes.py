@@ -38,10 +38,10 @@ def arguments_of(pid: int) -> list[str]:
         return []
 
 
-def find_by_argument(argument: str) -> list[int]:
-    """Every process that was started with exactly this argument."""
+def find_by_argument(*arguments: str) -> list[int]:
+    """Every process that was started with exactly one of these arguments."""
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [pid for pid in pids if argument in arguments_of(pid)]
+    return [pid for pid in pids if not set(arguments).isdisjoint(arguments_of(pid))]
 
 
 def kill_all(pids: Iterable[int]) -> None:

@@ -31,7 +31,15 @@ from outlive.base import BrokenError, ConflictError, DeadlineError, InvalidError
 from outlive.machine.backends.gvisor.bundle import compose_bundle
 from outlive.machine.backends.gvisor.cgroups import Cgroups, check_limits, find_cgroups, parse_mounts
 from outlive.machine.backends.gvisor.commands import Ended
-from outlive.machine.backends.gvisor.disk import check_plain, is_mount, make_disk, mount_root, unmount_all, used_bytes
+from outlive.machine.backends.gvisor.disk import (
+    check_plain,
+    end_programs,
+    is_mount,
+    make_disk,
+    mount_root,
+    unmount_all,
+    used_bytes,
+)
 from outlive.machine.backends.gvisor.guard import LeaseGuard, open_guard
 from outlive.machine.backends.gvisor.processes import (
     arguments_of,
@@ -276,11 +284,16 @@ class GvisorSandboxes:
         raise DeadlineError("sandbox.alive", f"{_name(sandbox)} has processes that do not die within {_KILL_S:.0f} s.")
 
     async def _remove(self, sandbox: Sandbox) -> None:
-        """Everything but processes, of which there are none."""
-        await unmount_all(sandbox.path)
+        """Everything but processes in it, of which there are none. May be asked for again, however far it came."""
         if not await _comes_true(lambda: self._cgroups.remove(self._cgroup_of(sandbox)), _KILL_S):
             raise DeadlineError("sandbox.cgroup", f"The cgroup of {_name(sandbox)} is not empty after {_KILL_S:.0f} s.")
-        await anyio.to_thread.run_sync(_remove_folder, sandbox.path)
+        for _ in range(_TRIES):  # a program that was no more than forked is not found, and mounts in between
+            if not await _comes_true(lambda: end_programs(sandbox.path), _KILL_S):
+                raise DeadlineError("sandbox.alive", f"What mounts the disk of {_name(sandbox)} does not die.")
+            await unmount_all(sandbox.path)
+            if await anyio.to_thread.run_sync(_is_removed, sandbox.path):
+                return
+        raise UnavailableError("sandbox.folder", f"{str(sandbox.path)!r} cannot be removed; try again.")
 
 
 async def _comes_true(condition: Callable[[], bool], within_s: float) -> bool:
@@ -352,9 +365,10 @@ def _empty(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _remove_folder(folder: Path) -> None:
+def _is_removed(folder: Path) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
-        raise UnavailableError("sandbox.folder", f"{str(folder)!r} cannot be removed; try again.")
+        return False
     with contextlib.suppress(OSError):  # other generations are in it, or it is gone
         folder.parent.rmdir()
+    return True
