@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from outlive.guest.groups import end_group
 from outlive.guest.input import Input
 from outlive.guest.loop import Loop, Timer
 from outlive.guest.output import Budget, Output, Purse
@@ -72,6 +73,9 @@ class Running:
     def kill(self, number: int) -> None:
         if self._status is not None:
             raise RefusalError("conflict", "command_over", f"The command {self.effect!r} has exited.")
+        if number == signal.SIGKILL:
+            end_group(self._loop, self.pid)
+            return
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -84,8 +88,7 @@ class Running:
     def before_reaped(self) -> None:
         """The first process is dead and its id not yet free: nobody else's group can have it."""
         if self._is_timed_out:
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            end_group(self._loop, self.pid)
 
     def reaped(self, status: int) -> None:
         self._status = status

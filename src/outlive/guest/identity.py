@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from outlive.guest.complaints import complain
+from outlive.guest.groups import end_group
 from outlive.guest.loop import Loop
 from outlive.guest.spawn import Program, environment, spawn
 from outlive.guest.users import Users
@@ -96,7 +97,7 @@ class Identity:
 
     def _end_hook(self, pid: int) -> None:
         if self._hook == pid:
-            os.killpg(pid, 9)
+            end_group(self._loop, pid)
 
     _hook = 0
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from outlive.guest.foreground import Foreground, is_asleep
+from outlive.guest.groups import end_group
 from outlive.guest.input import Input
 from outlive.guest.kept import Ring
 from outlive.guest.loop import Loop, Timer
@@ -149,11 +150,7 @@ class Terminal:
         if self._status is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGHUP)
-            self._timer = self._loop.after(_GRACE_S, self._end)
-
-    def _end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+            self._timer = self._loop.after(_GRACE_S, lambda: end_group(self._loop, self.pid))
 
     # The PTY
 

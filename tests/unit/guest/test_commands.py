@@ -2,6 +2,9 @@
 
 import gc
 import os
+import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +70,40 @@ def test_the_exit_says_what_came_and_how_it_ended(ledger: Commands) -> None:
         "stdout": 5,
         "stderr": 2,
     }
+
+
+_LATE = """
+import os, signal, sys
+group = os.getpid()
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    with open(f"{sys.argv[1]}/alive", "w") as alive:
+        open(f"{sys.argv[1]}/go").close()
+        os.setpgid(0, group)
+        print("joined", file=alive, flush=True)
+        signal.pause()
+signal.pause()
+"""
+
+
+def test_who_is_in_the_group_only_after_it_was_killed_is_ended_too(tmp_path: Path) -> None:
+    """As a process that is being born while gVisor kills its group: a fork bomb would go on by it."""
+    for name in ("alive", "go"):
+        os.mkfifo(tmp_path / name)
+    loop = Loop()
+    entry = Commands(loop).start("a", wish(sys.executable, "-c", _LATE, str(tmp_path)))
+    with open(tmp_path / "alive", "rb", buffering=0) as alive:
+        entry.kill(signal.SIGKILL)
+        os.waitid(os.P_PID, entry.pid, os.WEXITED | os.WNOWAIT)
+        open(tmp_path / "go", "w").close()
+        assert alive.read(7) == b"joined\n"
+        loop.watch(alive.fileno(), read=loop.stop)
+        loop.after(20, loop.stop)
+        loop.run()
+        os.set_blocking(alive.fileno(), False)
+        try:
+            assert alive.read(1) == b"", "it is over"
+        finally:
+            os.killpg(entry.pid, signal.SIGKILL)
+            os.waitpid(entry.pid, 0)
+            loop.forget(alive.fileno())
