@@ -77,7 +77,9 @@ def create(
         str | None, typer.Option("--environment", "-e", help="What it is made from. Default: default.")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="What people call it.")] = None,
-    conversation: Annotated[str | None, typer.Option("--conversation", help="Conversation that it is for.")] = None,
+    conversation: Annotated[
+        str | None, typer.Option("--conversation", help="Conversation whose agent works in it, unless it has one.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Make a machine and print its id. It is running then.

@@ -44,6 +44,19 @@ async def test_the_same_creation_again_makes_no_second_machine(api: MachineApi) 
     assert_problem(await api.http.post("/v1/machines", json={"name": "other"}, headers=key), 409)
 
 
+async def test_a_machine_that_is_made_for_a_conversation_is_its_machine_unless_it_has_one(api: MachineApi) -> None:
+    conversation = (await api.http.post("/v1/conversations", json={})).json()["id"]
+    body, key = {"conversation": conversation}, fresh_key()
+    made = (await api.http.post("/v1/machines", json=body, headers=key)).json()
+    assert (await api.http.post("/v1/machines", json=body, headers=key)).json() == made
+    another = await api.create(conversation=conversation)
+    assert (await api.http.get(f"/v1/conversations/{conversation}")).json()["machine"] == made["id"]
+    events = (await api.http.get(f"/v1/conversations/{conversation}/events")).json()["items"]
+    assert [each["data"] for each in events if each["type"] == "machine.attached"] == [{"machine": made["id"]}]
+    listed = (await api.http.get(f"/v1/machines?conversation={conversation}")).json()["items"]
+    assert [each["id"] for each in listed] == [another, made["id"]]
+
+
 async def test_lists_are_paged_newest_first_and_filtered(api: MachineApi) -> None:
     made = [await api.create() for _ in range(3)]
     await api.do(made[0], "hibernate")

@@ -175,6 +175,16 @@ def test_commands_run_in_the_conversations_machine_and_an_interrupt_ends_one(
     assert talking.post(f"/v1/machines/{machine}/exec", running)["stdout"].strip() == "0"
 
 
+def test_an_agent_works_in_the_machine_that_was_made_for_its_conversation(talking: Home) -> None:
+    conversation = talking.create("equipped")
+    machine = talking.post("/v1/machines", {"conversation": conversation})["id"]
+    talking.post(f"/v1/machines/{machine}/exec", {"command": "echo prepared > a.txt"})
+    turn = _send(talking, conversation, '[[tool shell {"command": "cat a.txt"}]] [[quote 20]]')
+    events = _ended(talking, conversation, turn)
+    assert "prepared" in _of(events, "model.responded")[-1]["text"]
+    assert _of(events, "machine.attached") == [{"machine": machine}]
+
+
 def test_only_the_worker_has_the_keys_of_providers_and_the_api_knows_the_model_all_the_same(talking: Home) -> None:
     seen = {
         child["name"]: {line.partition("=")[0] for line in _environ(child["pid"])}

@@ -41,6 +41,7 @@ from outlive.base import (
     is_id,
 )
 from outlive.governance import Answer
+from outlive.loop.attaching import attach
 from outlive.machine.environment import DEFAULT_NAME
 from outlive.machine.lifecycle import Verb
 from outlive.machine.records import MachineFilter
@@ -66,24 +67,26 @@ def machine_id(text: str) -> MachineId:
     openapi_extra=takes(NewMachine, required=False),
 )
 async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
-    """Make a machine. It is running when this answers."""
+    """Make a machine. It is running when this answers. A conversation that has none works in it from now on."""
     body = await read_body(request, NewMachine, may_be_empty=True)
 
     async def act(operation: OperationId) -> Answer:
-        machines = machines_of(request)
+        machines, conversations, owner = machines_of(request), parts_of(request).conversations, principal_of(request).id
         conversation = ConversationId(body.conversation) if body.conversation else None
         if conversation is not None:
-            await parts_of(request).conversations.get(conversation)
+            await conversations.get(conversation)
         environment = body.environment or DEFAULT_NAME
         await machines.environments.resolve(environment)
         await check_nodes(request)
         made = await machines.environments.create_machine(
             operation,
             environment=environment,
-            owner=principal_of(request).id,
+            owner=owner,
             name=body.name,
             conversation=conversation,
         )
+        if conversation is not None:
+            await attach(conversations, conversation, made, actor=owner)
         return json_answer(201, machine_json(made), ("location", f"/v1/machines/{made.id}"))
 
     return await run_once(request, act)
