@@ -26,6 +26,9 @@ open:
     some turn   | fenced             | appended           | fenced
 
 So whoever stood still while its turn was ended begins nothing any more. Nor does a turn begin beside an open one.
+
+A conversation has one machine at a time, and whoever attaches another says in the place of which: of two that attach
+the first at the same time one is refused. Else a step that began in the one would be tried again in the other.
 """
 
 from dataclasses import dataclass, field
@@ -52,7 +55,7 @@ from outlive.conversation.events import (
     NewEvent,
     TurnFinished,
 )
-from outlive.conversation.log import BATCH_LIMIT, Append, Appended, ConversationState, Writer
+from outlive.conversation.log import BATCH_LIMIT, HAS_MACHINE, Append, Appended, ConversationState, Writer
 
 # Only the open turn does that.
 _NEW_WORK = frozenset({"step.started", "approval.requested", "replay.parted", "subagent.started"})
@@ -145,6 +148,7 @@ def plan(append: Append, known: Known, into: Plan) -> Appended | OutliveError:
         or _refuse_batch(append, types, summary)
         or _refuse_writer(append, types, known)
         or _refuse_turn(append, types, summary)
+        or _refuse_machine(append, summary)
     )
     if refusal is not None:
         return refusal
@@ -199,6 +203,13 @@ def _refuse_moved(append: Append, summary: Summary) -> OutliveError | None:
         f"{append.conversation!r} is at event {summary.head}, not {append.expect}: look again, then decide.",
         head=summary.head,
     )
+
+
+def _refuse_machine(append: Append, summary: Summary) -> OutliveError | None:
+    for new in append.events:
+        if isinstance(new.data, MachineAttached) and summary.machine not in (None, append.instead_of, new.data.machine):
+            return ConflictError(HAS_MACHINE, f"{append.conversation!r} has another machine: {summary.machine!r}.")
+    return None
 
 
 def _refuse_batch(append: Append, types: list[str], summary: Summary) -> OutliveError | None:

@@ -22,6 +22,7 @@ ConversationState = Literal["idle", "running", "waiting", "failed"]
 READ_LIMIT = 10_000  # events in one read
 READ_CHARACTERS = 8 * 1024 * 1024  # of payloads in one read: about where it stops, so that memory is bounded
 BATCH_LIMIT = 1_000  # events in one batch
+HAS_MACHINE = "conversation.has_machine"  # why another one was not attached
 
 
 class Writer(NamedTuple):
@@ -40,6 +41,7 @@ class Append(NamedTuple):
     """One atomic batch. `key` makes it idempotent within its conversation (for a step: `Writer.key`).
 
     With `expect` it is for one moment of the log only: refused (`append.moved`) if the head is another by then.
+    A machine is attached where there is none, or instead of the one that is named: else refused (`HAS_MACHINE`).
     """
 
     conversation: ConversationId
@@ -49,6 +51,7 @@ class Append(NamedTuple):
     turn: TurnId | None = None  # with a `message.sent`: the turn to open if none is open
     writer: Writer | None = None
     expect: int | None = None
+    instead_of: str | None = None
 
 
 class Appended(NamedTuple):

@@ -37,7 +37,7 @@ from outlive.conversation.events import (
     MachineRolledBack,
     NewEvent,
 )
-from outlive.conversation.log import Append, Conversation
+from outlive.conversation.log import HAS_MACHINE, Append, Conversation
 from outlive.loop.fork_facts import Told, nearest, rolled_back_before
 from outlive.loop.subagents.link import link_of, turn_of
 from outlive.loop.tools.checkout import checkout_id
@@ -86,7 +86,9 @@ class MachineForks:
                 await self._create(fork, source or await self._source_of(fork))
             machine = await self._keeper.ensure_awake(machine_of(fork.id))
         except OutliveError:
-            found = await self._find(fork.id)
+            now, found = await self._conversations.get(fork.id), await self._find(fork.id)
+            if now.machine is not None:
+                return now  # somebody was here before, or gave it another
             if found is not None and is_gone(found):
                 await self.let_go(fork, found)
             raise
@@ -277,7 +279,9 @@ class MachineForks:
         try:
             await self._conversations.append(Append(fork.id, news, key=attached_key(machine.id), actor=machine.id))
         except ConflictError as error:
-            if error.code != "append.key_reused":  # somebody was here before, and said it
+            if error.code == HAS_MACHINE:  # somebody gave it another meanwhile: nobody needs the copy
+                await self._keeper.do(machine.id, "delete")
+            elif error.code != "append.key_reused":  # somebody was here before, and said it
                 raise
 
 

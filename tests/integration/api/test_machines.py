@@ -55,6 +55,9 @@ async def test_a_machine_that_is_made_for_a_conversation_is_its_machine_unless_i
     assert [each["data"] for each in events if each["type"] == "machine.attached"] == [{"machine": made["id"]}]
     listed = (await api.http.get(f"/v1/machines?conversation={conversation}")).json()["items"]
     assert [each["id"] for each in listed] == [another, made["id"]]
+    assert (await api.http.delete(f"/v1/machines/{made['id']}")).status_code == 200
+    await api.create(conversation=conversation)
+    assert (await api.http.get(f"/v1/conversations/{conversation}")).json()["machine"] == made["id"]
 
 
 async def test_lists_are_paged_newest_first_and_filtered(api: MachineApi) -> None:

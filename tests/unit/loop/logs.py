@@ -67,7 +67,8 @@ class Log:
         self._keys += 1
         events = tuple(NewEvent(each, AT) for each in data)
         key = writer.key if writer else f"key-{self._keys}"
-        done = plan(Append(self.conversation, events, key, "prin_1", turn, writer, expect), self._known, Plan())
+        append = Append(self.conversation, events, key, "prin_1", turn, writer, expect, self.summary.machine)
+        done = plan(append, self._known, Plan())
         if not isinstance(done, Appended):
             raise done
         if not done.is_repeat:

@@ -45,6 +45,7 @@ async def make_child(
                 key=TOOL,
                 actor=actor_of(bound),
                 turn=turn_of(child.id),
+                instead_of=child.machine,  # nothing was done in it before the first message
             )
         )
     except ConflictError as error:

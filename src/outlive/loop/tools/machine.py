@@ -3,6 +3,7 @@ it said in the log.
 
 Rule 1: which machine is the conversation's is in its log (`machine.attached`). The first is made by an operation that
         the conversation's id gives; one that is lost for good, or was deleted, is followed by one that its id gives.
+        One that a person made for the conversation comes first, and what was made beside it meanwhile is let go.
 Rule 2: what happened to the machine is read from its own history and appended once, by the number it has there: so it
         does not matter who notices first, nor how often.
 Rule 3: what this process remembers of a machine it could find again; it only saves looking.
@@ -30,7 +31,7 @@ from outlive.base import (
 )
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, MachineAttached, NewEvent
-from outlive.conversation.log import Append, Conversation
+from outlive.conversation.log import HAS_MACHINE, Append, Conversation
 from outlive.loop.machine_forks import MachineForks, Source, attached_key, is_gone, machine_of
 from outlive.loop.tools.checkout import Repo, checkout_id, ensure_checkout, repo_of, tell_failure
 from outlive.loop.tools.notices import notice_of
@@ -95,6 +96,8 @@ class ConversationMachines:
         conversation = await self._conversations.get(context.conversation)
         repo = repo_of(conversation.metadata)
         machine = await self._current(conversation, context) or await self._make(conversation, context)
+        if machine is None:
+            return await self.ensure(context)
         await self._keeper.ensure_awake(machine.id)
         seen = await self._notice(context, machine.id)
         found = self._reach(machine, conversation.id)
@@ -190,8 +193,9 @@ class ConversationMachines:
         await self._notice(context, found.id)
         return None
 
-    async def _make(self, conversation: Conversation, context: ToolContext) -> Machine:
-        """The next one that is not gone. Those before it were made by nobody else: the way is the same each time."""
+    async def _make(self, conversation: Conversation, context: ToolContext) -> Machine | None:
+        """The next one that is not gone. Those before it were made by nobody else: the way is the same each time.
+        None if the conversation was given another meanwhile."""
         operation = OperationId(derive("op", conversation.id))
         if conversation.machine is not None:
             operation = OperationId(derive("op", conversation.machine, 1))
@@ -203,8 +207,15 @@ class ConversationMachines:
             operation = OperationId(derive("op", made.id, 1))
         else:
             raise ConflictError("machine.lost", f"{MACHINES_LIMIT} machines were lost one after the other.")
-        # A copy that was made for a fork, and that its log was not told of.
-        await self._say(context, attached_key(made.id), made.id, *await self._forks.news_of(conversation, made))
+        # A copy that was made for a fork, and that its log was not told of, has more to say.
+        news = await self._forks.news_of(conversation, made)
+        try:
+            await self._say(context, attached_key(made.id), made.id, *news, instead_of=conversation.machine)
+        except ConflictError as error:
+            if error.code != HAS_MACHINE:
+                raise
+            await self._keeper.do(made.id, "delete")
+            return None
         return made
 
     async def _create(self, operation: OperationId, conversation: Conversation, environment: str) -> Machine:
@@ -245,7 +256,14 @@ class ConversationMachines:
                 seen.events = max(seen.events, n)
         return seen
 
-    async def _say(self, context: ToolContext | _Place, key: str, machine: MachineId, *news: EventData) -> int:
+    async def _say(
+        self,
+        context: ToolContext | _Place,
+        key: str,
+        machine: MachineId,
+        *news: EventData,
+        instead_of: str | None = None,
+    ) -> int:
         at = to_text(self._clock.now())
         appended = await self._conversations.append(
             Append(
@@ -254,6 +272,7 @@ class ConversationMachines:
                 key=key,
                 actor=machine,
                 turn=context.turn,
+                instead_of=instead_of,
             )
         )
         return appended.seqs[0]
