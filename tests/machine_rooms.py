@@ -76,7 +76,8 @@ class DirectSettler:
                 found.id, lambda record: lifecycle.declare_lost(record, node, _CLOCK.now(), reason="its node is gone")
             )
         elif step == "remove" and found.node is None:
-            await forget_machine(self.records.machines, self.records.checkpoints, found.id, _CLOCK)
+            records = self.records
+            await forget_machine(records.machines, records.effects, records.checkpoints, found.id, _CLOCK)
         else:
             house = next(iter(self.nodes.values())) if plan.is_placed else self.nodes[found.node]  # type: ignore[index]
             await getattr(house, step)(found.id)

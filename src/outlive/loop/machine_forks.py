@@ -297,5 +297,4 @@ def attached_key(machine: MachineId) -> str:
 
 def is_gone(machine: Machine) -> bool:
     """For good: there is nothing that it could be woken from."""
-    is_deleted = machine.state == "deleted" or machine.desired == "deleted"
-    return is_deleted or (machine.state == "lost" and machine.checkpoint is None)
+    return machine.is_gone

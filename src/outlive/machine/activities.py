@@ -16,7 +16,7 @@ from outlive.base import Clock, MachineId, NodeId, OutliveError
 from outlive.machine import lifecycle
 from outlive.machine.failures import to_failure
 from outlive.machine.queues import CREATE, MACHINES, node_queue
-from outlive.machine.records import CheckpointRecords, Gone, MachineRecords, Nodes
+from outlive.machine.records import CheckpointRecords, Effects, Gone, MachineRecords, Nodes
 from outlive.machine.steps import FAIL, FORGET, PLAN, STEP_ACTIVITIES, Failure, Plan, Task
 
 NODE_MARGIN_S = 10.0  # after the end of a node's lease, before its machines may come up elsewhere
@@ -27,9 +27,17 @@ class RecordActivities:
     """What any worker can do: read and write records."""
 
     def __init__(
-        self, machines: MachineRecords, nodes: Nodes, checkpoints: CheckpointRecords, clock: Clock, *, margin_s: float
+        self,
+        machines: MachineRecords,
+        effects: Effects,
+        nodes: Nodes,
+        checkpoints: CheckpointRecords,
+        clock: Clock,
+        *,
+        margin_s: float,
     ) -> None:
         self._machines = machines
+        self._effects = effects
         self._nodes = nodes
         self._checkpoints = checkpoints
         self._clock = clock
@@ -74,7 +82,7 @@ class RecordActivities:
     @activity.defn(name=FORGET)
     async def forget(self, task: Task) -> None:
         with as_failure():
-            await forget_machine(self._machines, self._checkpoints, task.machine, self._clock)
+            await forget_machine(self._machines, self._effects, self._checkpoints, task.machine, self._clock)
 
 
 async def is_replaceable(nodes: Nodes, node: NodeId, *, margin_s: float) -> bool:
@@ -89,11 +97,12 @@ async def is_replaceable(nodes: Nodes, node: NodeId, *, margin_s: float) -> bool
 
 
 async def forget_machine(
-    machines: MachineRecords, checkpoints: CheckpointRecords, machine: MachineId, clock: Clock
+    machines: MachineRecords, effects: Effects, checkpoints: CheckpointRecords, machine: MachineId, clock: Clock
 ) -> None:
-    """The record is `deleted`, and so is every checkpoint of it that nobody else needs."""
+    """The record is `deleted`, and so is every checkpoint of it that nobody else needs. What ran in it is lost."""
     now = clock.now()
     await machines.change(machine, lambda found: lifecycle.end_remove(found, now))
+    await effects.lose(machine, above=0, at=now)
     for checkpoint in await checkpoints.list(machine):
         await checkpoints.delete(checkpoint.id)
 

@@ -129,7 +129,7 @@ class MachineCaller:
         yield await self._door.exec(machine, generation, request)
 
     async def _awake_or_known(self, machine: MachineId, asked: Asked) -> Machine | Effect:
-        record = await self._keeper.get(machine)
+        record = await self._keeper.find(machine)
         if record.state == "running" and record.desired == "running":
             return record  # its node looks into the journal itself
         known = await self._effects.find(machine, asked.effect)
@@ -137,7 +137,7 @@ class MachineCaller:
             raise ConflictError("effect.other_request", f"Effect {known.id!r} stands for another command.")
         if known is not None and known.is_over:
             return known
-        if known is not None and record.state == "lost" and record.checkpoint is None:
+        if known is not None and record.is_gone:
             return await self._effects.finish(known.model_copy(update={"state": "lost", "ended_at": self._clock.now()}))
         return await self._keeper.ensure_awake(machine)
 

@@ -124,9 +124,13 @@ class MachineKeeper:
         if found.is_warm and found.state != "deleted":
             await self._settle(machine, "deleted")
 
+    async def find(self, machine: MachineId) -> Machine:
+        """Also one that was deleted: its record stays."""
+        return await self._machines.get(machine)
+
     async def get(self, machine: MachineId) -> Machine:
-        """`machine.unknown` also for one that was deleted."""
-        found = await self._machines.get(machine)
+        """`machine.deleted` for one that was deleted."""
+        found = await self.find(machine)
         if found.state == "deleted":
             raise NotFoundError("machine.deleted", f"Machine {machine!r} was deleted.")
         return found

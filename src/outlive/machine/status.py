@@ -61,6 +61,12 @@ class Machine(BaseModel):
         return is_so and (self.state != "running" or self.checkpoints_made >= self.checkpoints_wanted)
 
     @property
+    def is_gone(self) -> bool:
+        """For good: there is nothing that it could be woken from."""
+        is_deleted = self.state == "deleted" or self.desired == "deleted"
+        return is_deleted or (self.state == "lost" and self.checkpoint is None)
+
+    @property
     def is_on_node(self) -> bool:
         """Whether some node may have a sandbox of it."""
         return self.node is not None

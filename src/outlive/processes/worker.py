@@ -79,7 +79,9 @@ async def _open_and_work(settings: Settings, ready_fd: int | None) -> None:
         open_loop_parts(settings, parts, _without_absent(settings, tools), client) as loop,
         anyio.create_task_group() as group,
     ):
-        records = RecordActivities(parts.machines, parts.nodes, parts.checkpoints, clock, margin_s=margin_s)
+        records = RecordActivities(
+            parts.machines, parts.effects, parts.nodes, parts.checkpoints, clock, margin_s=margin_s
+        )
         settler = make_settler(client)
         reconciler = Reconciler(parts.machines, parts.checkpoints, parts.nodes, settler, clock, margin_s=margin_s)
         sweeper = Sweeper(parts.checkpoints, CheckpointStore(await open_object_store(settings)), clock)

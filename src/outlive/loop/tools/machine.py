@@ -10,6 +10,7 @@ Rule 3: what this process remembers of a machine it could find again; it only sa
 """
 
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -92,10 +93,15 @@ class ConversationMachines:
         self._seen: OrderedDict[tuple[ConversationId, MachineId], _Seen] = OrderedDict()
 
     async def ensure(self, context: ToolContext) -> ToolMachine:
-        """The conversation's machine, awake, with its repository, and all that happened to it said in the log."""
+        """The conversation's machine, awake, with its repository, and all that happened to it said in the log. For a
+        call that was begun in one that is gone: that one, and its journal says what came of it."""
         conversation = await self._conversations.get(context.conversation)
         repo = repo_of(conversation.metadata)
-        machine = await self._current(conversation, context) or await self._make(conversation, context)
+        machine = await self._current(conversation, context)
+        before = context.machines - {machine.id if machine is not None else ""}
+        if (begun := await self._begun(conversation.id, before, context.effect_id)) is not None:
+            return begun[0]
+        machine = machine or await self._make(conversation, context)
         if machine is None:
             return await self.ensure(context)
         await self._keeper.ensure_awake(machine.id)
@@ -114,16 +120,31 @@ class ConversationMachines:
             return None
         return self._reach(await self._records.machines.get(MachineId(attached)), conversation)
 
-    async def forestall(self, conversation: ConversationId, effect: EffectId) -> tuple[ToolMachine, Effect] | None:
-        """What its machine has begun under this id; or, from now on, nothing ever begins under it. In this order: who
-        attaches a machine after we looked finds the id used up there."""
+    async def forestall(
+        self, conversation: ConversationId, effect: EffectId, before: Collection[str] = ()
+    ) -> tuple[ToolMachine, Effect] | None:
+        """What its machine, or one `before` it, has begun under this id; or, from now on, nothing ever begins under it.
+        In this order: who attaches a machine after we looked finds the id used up there."""
         now = self._clock.now()
         await self._records.effects.use_up(effect, at=now)
+        if (begun := await self._begun(conversation, before, effect)) is not None:
+            return begun
         machine = await self.find(conversation)
         if machine is None:
             return None
         found = await self._records.effects.forestall(machine.id, effect, at=now)
         return None if found is None else (machine, found)
+
+    async def _begun(
+        self, conversation: ConversationId, machines: Collection[str], effect: EffectId
+    ) -> tuple[ToolMachine, Effect] | None:
+        """Which of these machines has begun something under this id."""
+        for each in machines:
+            machine = await self._records.machines.get(MachineId(each))
+            found = await self._records.effects.find(machine.id, effect)
+            if found is not None and not found.is_forestalled:
+                return self._reach(machine, conversation), found
+        return None
 
     async def notice(self, context: ToolContext) -> None:
         """Say in the log what happened to the conversation's machine since somebody looked."""

@@ -26,8 +26,10 @@ _LOOKS = 20  # that something may take to end after it was told to
 
 async def find_or_forestall(context: ToolContext, effect: EffectId | None = None) -> tuple[ToolMachine, Effect] | None:
     """The step's effect, which may have begun; None where nothing has and nothing will."""
-    machines = context.parts.machines
-    return None if machines is None else await machines.forestall(context.conversation, effect or context.effect_id)
+    if context.parts.machines is None:
+        return None
+    effect = effect or context.effect_id
+    return await context.parts.machines.forestall(context.conversation, effect, context.machines)
 
 
 async def look_until(

@@ -113,7 +113,8 @@ class Node:
                 partial(shutil.rmtree, spool_of(self.parts.path, machine), ignore_errors=True)
             )
             reach(CrashPoint.REMOVE_AFTER_DESTROY)
-            await forget_machine(self.parts.machines, self.parts.checkpoints, machine, self.parts.clock)
+            parts = self.parts
+            await forget_machine(parts.machines, parts.effects, parts.checkpoints, machine, parts.clock)
         self._locks.pop(machine, None)
 
     async def _holding(self, machine: MachineId, step: lifecycle.Step) -> Resident | None:

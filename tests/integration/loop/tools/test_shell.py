@@ -1,15 +1,19 @@
 """The shell tool: commands typed into a terminal that people watch and take, each once."""
 
 import json
+from dataclasses import replace
 
 import anyio
 import pytest
+from pydantic import JsonValue
 
 from eventually import eventually
 from integration.loop.tools.workshop import AGENT, PERSON, Workshop
-from outlive.base import ConflictError, ConversationId, MachineId, TerminalId, new_effect_id
+from outlive.base import ConflictError, ConversationId, EffectId, MachineId, TerminalId, new_effect_id
+from outlive.conversation.events import ToolCall
 from outlive.loop.fitting import RESULT_BYTES
 from outlive.loop.tools import ToolResult
+from outlive.loop.tools.registry import interrupt_tool, run_tool
 from outlive.loop.tools.terminals import terminal_id, type_command
 from outlive.machine.door import ExecRequest
 from outlive.machine.node.terminals import shell_desk
@@ -67,6 +71,39 @@ async def test_a_command_runs_once_however_often_its_step_is_run(workshop: Works
         await workshop.exec(of, "touch go")
     assert found == [ToolResult("finished", "gone\n", 0)]
     assert await workshop.exec(of, "cat times") == "x\ny\n"
+
+
+async def test_what_began_in_a_machine_that_is_gone_runs_in_no_other(workshop: Workshop) -> None:
+    """Its worker dies, and then its machine is deleted: the next attempt asks the journal of that machine."""
+    of = await workshop.converse()
+    done, begun, typed, written, never = (new_effect_id() for _ in range(5))
+    told = await workshop.call(of, "shell", done, command="echo did it; exit 3")
+    await workshop.call(of, "shell", begun, command="sleep 1000", background=True)
+    await workshop.call(of, "write_file", written, path="a", content="x")
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: workshop.call(of, "shell", typed, command="echo y >typed; sleep 1000"))
+        await eventually(lambda: _holds(workshop, of, "typed", "y\n"), within_s=30)
+        group.cancel_scope.cancel()
+    first = (await workshop.machine(of)).id
+    await workshop.machines.keeper.do(first, "delete")
+    workshop.forget()
+
+    async def again(effect: EffectId, name: str, **arguments: JsonValue) -> ToolResult:
+        context = replace(workshop.context(of, effect), is_again=True, machines=frozenset({first}))
+        return await run_tool(ToolCall(id="call_1", name=name, arguments=arguments), context)
+
+    async def stopped(effect: EffectId, **arguments: JsonValue) -> ToolResult:
+        context = replace(workshop.context(of, effect), is_again=True, machines=frozenset({first}))
+        return await interrupt_tool(ToolCall(id="call_1", name="shell", arguments=arguments), context)
+
+    assert await again(done, "shell", command="echo did it; exit 3") == told
+    assert await stopped(done, command="echo did it; exit 3") == told
+    assert (await again(begun, "shell", command="sleep 1000", background=True)).outcome == "lost"
+    assert (await again(typed, "shell", command="echo y >typed; sleep 1000")).outcome == "lost"
+    assert (await again(written, "write_file", path="a", content="x")).outcome == "finished"
+    assert (await workshop.conversations.get(of)).machine == first, "no other was made for that"
+    assert (await again(never, "list_files")).output == "[The folder is empty.]"
+    assert (await workshop.machine(of)).id != first
 
 
 async def _holds(workshop: Workshop, of: ConversationId, path: str, content: str) -> bool:

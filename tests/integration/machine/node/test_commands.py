@@ -7,7 +7,8 @@ import pytest
 
 from eventually import eventually
 from machine_rooms import SMALL, MachineRoom, open_machine_room
-from outlive.base import ConflictError, EffectId
+from outlive.base import ConflictError, EffectId, OutliveError, SystemClock
+from outlive.machine.caller import MachineCaller
 from outlive.machine.door import ExecRequest
 from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.node import Node
@@ -171,6 +172,36 @@ async def test_a_machine_that_dies_with_a_command_says_lost_and_comes_back_from_
         assert after.stdout == "kept\n"
         kinds = [event.kind for _, event in await room.records.machines.events(machine.id, after=0, limit=50)]
         assert kinds[-2:] == ["woken", "rebooted"]
+
+
+async def test_a_command_whose_machine_is_deleted_is_lost_and_what_was_over_is_told_after_that(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        caller = MachineCaller(room.keeper, room.records.effects, NodeDoor(node), SystemClock())
+
+        async def ask(effect: str, command: str, *, background: bool = False) -> Effect:
+            request = ExecRequest(effect_id=EffectId(effect), command=command, background=background)
+            return await caller.exec(machine.id, request)
+
+        over = await ask("eff-over", "echo done")
+        await ask("eff-behind", "sleep 1000", background=True)
+        found: list[Effect] = []
+
+        async def run() -> None:
+            found.append(await ask("eff-doomed", "sleep 1000"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await eventually(lambda: node.runs.find(machine.id, EffectId("eff-doomed")) is not None)
+            await room.keeper.do(machine.id, "delete")
+        assert [effect.state for effect in found] == ["lost"]
+        assert await ask("eff-over", "echo done") == over
+        left = await room.records.effects.list(machine.id, after=0, limit=10)
+        assert [(each.id, each.state) for each in left][1:] == [("eff-behind", "lost"), ("eff-doomed", "lost")]
+        for known, code in (("eff-over", "effect.other_request"), ("eff-new", "machine.deleted")):
+            with pytest.raises(OutliveError) as refused:
+                await ask(known, "touch another")
+            assert refused.value.code == code
 
 
 async def test_stdin_reaches_its_command_whole_and_once_when_the_node_is_restarted(tmp_path: Path) -> None:
