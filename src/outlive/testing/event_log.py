@@ -1,6 +1,7 @@
 """What every event log promises, whatever keeps it: subclass `EventLogContract` and give it a `place` fixture.
 
-What it promises about the attempts of a step is in `fencing.py`.
+What it promises about the attempts of a step is in `fencing.py`; about what another log wrote meanwhile, in
+`stale_memory.py`.
 """
 
 import sys
@@ -42,6 +43,7 @@ from outlive.testing.conversations import (
     whole,
 )
 from outlive.testing.fencing import FencingContract
+from outlive.testing.stale_memory import StaleMemoryContract
 
 HOSTILE_TEXTS = [
     "",
@@ -62,7 +64,7 @@ def check_from_many(events: list[Event], names: list[str], count: int) -> None:
         assert [text for text in texts if text.startswith(f"{name} ")] == [f"{name} {n}" for n in range(count)]
 
 
-class EventLogContract(FencingContract):
+class EventLogContract(FencingContract, StaleMemoryContract):
     @pytest.fixture
     def place(self) -> StorePlace:
         raise NotImplementedError("give me a place")

@@ -38,7 +38,8 @@ class Memory:
 
 
 def plan_all(appends: list[Append], known: Known, looked_up: list[Append]) -> tuple[Plan, Results] | None:
-    """The plan of a group; None if one is refused whose batch was not looked up: it may be in the log."""
+    """The plan of a group; None if one is refused that is not among those whose batch, and all that is known of their
+    conversation, is what the database says now."""
     into = Plan()
     results = [plan(append, known, into) for append in appends]
     for append, result in zip(appends, results, strict=True):

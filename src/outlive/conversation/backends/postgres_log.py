@@ -2,8 +2,9 @@
 
 A group of appends takes one statement, which writes it if the heads are still what they were and none of its batches is
 in the log already; and another one before it that reads what it depends on, unless that is remembered (`memory.py`).
-The head is the version of a conversation: nothing an append depends on changes without it. Only when another process
-was faster are the rows locked first, in the order of their keys, and all of it done again.
+The head is the version of a conversation: nothing an append depends on changes without it. A refusal writes nothing, so
+it compares no head: it only counts if nothing of the conversation was remembered. Only when another process was faster
+are the rows locked first, in the order of their keys, and all of it done again.
 """
 
 from collections.abc import AsyncIterator, Collection
@@ -108,13 +109,16 @@ async def _commit(
     connection: Connection, appends: list[Append], look_up: list[Append], memory: Memory
 ) -> Results | None:
     """The answers; or None if that did not do, and nothing was written: a conversation is not as it was remembered or
-    read, or a batch that was not looked up may be in the log."""
+    read, one is refused that might not be, or a batch that was not looked up may be in the log."""
     known = memory.known
+    # Of these conversations all that is known is read now, by one statement. Of the others something is remembered: a
+    # look for what is missing leaves that as it is, and it may be out of date.
+    read_whole = [append for append in look_up if append.conversation not in known.summaries]
     if look_up:
         await _read_known(connection, look_up, known)
     conversations = {append.conversation for append in appends} & known.summaries.keys()
     heads = {conversation: known.summaries[conversation].head for conversation in conversations}
-    planned = plan_all(appends, known, look_up)
+    planned = plan_all(appends, known, read_whole)
     if planned is None:
         return None
     into, results = planned
