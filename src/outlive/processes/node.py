@@ -1,7 +1,8 @@
 """The node process: owns the machines of this host. They outlive it.
 
-Order of its start: the door is open, the lease is taken (until then nothing runs here if the last one is over),
-sandboxes are found again, then steps are taken from Temporal. At its end the same in reverse; the sandboxes stay.
+Order of its start: no other node runs here, the door is open, the lease is taken (until then nothing runs here if the
+last one is over), sandboxes are found again, then steps are taken from Temporal. At its end the same in reverse; the
+sandboxes stay. The door comes after the first: it replaces the sockets that are there.
 """
 
 import logging
@@ -60,6 +61,7 @@ async def _serve(settings: Settings, ready_fd: int | None) -> None:
         objects = await open_object_store(settings)
         async with (
             open_node_parts(settings, stores, objects, make_settler(client), clock) as parts,
+            parts.sandboxes.guarded() as guard,
             open_node(parts, is_adopting=False) as node,
         ):
             address = settings.node.address or f"unix:{settings.node_socket_path}"
@@ -72,7 +74,7 @@ async def _serve(settings: Settings, ready_fd: int | None) -> None:
             ]
             async with anyio.create_task_group() as group:
                 await group.start(_serve_door, settings, node, address)
-                await group.start(keep_lease, node, record)
+                await group.start(keep_lease, node, guard, record)
                 await node.adoption.adopt()
                 group.start_soon(watch_residents, node)
                 group.start_soon(watch_strays, node)

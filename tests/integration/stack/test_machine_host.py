@@ -66,6 +66,16 @@ def test_down_hibernates_what_a_dead_stack_left_and_the_doctor_sees_the_node_liv
     assert done["stdout"] == "kept\n"
 
 
+def test_a_second_node_in_a_home_is_refused_and_takes_nothing_from_the_first(home: Home) -> None:
+    home.up()
+    refused = home.run("node")
+    assert refused.returncode == 1
+    assert "Another node runs" in refused.stderr
+    machine = _make(home)
+    done = home.post(f"/v1/machines/{machine}/exec", {"command": "cat /tmp/file"})
+    assert done["stdout"] == "memory\n"
+
+
 def test_every_fault_that_the_doctor_finds_comes_with_its_remedy(home: Home) -> None:
     home.path.mkdir(mode=0o700, exist_ok=True)
     doctor = home.run("doctor", "--json", OUTLIVE_MACHINES__RUNSC="no-such-runsc")

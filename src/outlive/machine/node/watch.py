@@ -15,6 +15,7 @@ from outlive.machine.node.idle import Activity, decide_idle
 from outlive.machine.node.lease import Lease
 from outlive.machine.node.node import Node
 from outlive.machine.node.resident import Resident
+from outlive.machine.sandbox import Guard
 from outlive.machine.status import Node as NodeRecord
 
 _log = logging.getLogger(__name__)
@@ -27,44 +28,47 @@ _LOOK_WITHIN_S = 2.0
 
 
 async def keep_lease(
-    node: Node, describe: NodeRecord, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    node: Node,
+    guard: Guard,
+    describe: NodeRecord,
+    *,
+    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Renew for ever, and tell the guard until when our machines may run. When we could not for too long they stand
     still, by the guard; with contact again we find out what is still ours before the rest may go on. `started` is
     called when the first lease was granted and nothing runs here that is not ours."""
     parts = node.parts
-    async with parts.sandboxes.guarded() as guard:
-        # What runs here may be somebody else's by now: a start is like a contact after a long time.
-        lease = Lease(guard.now(), is_frozen=True)
-        next_beat = lease.asked_at
-        is_started = is_granted = False
-        while True:
-            now = guard.now()
-            if now >= next_beat:
-                next_beat = now + parts.beat_s
-                if await _renew(node, describe):
-                    is_granted = True
-                    lease = lease.renewed(now, guard.now(), lease_s=parts.lease_s)
-                    _mark(node, has_lease=not lease.is_frozen)
-                    await guard.keep(now + parts.lease_s, may_run=not lease.is_frozen)
-                # A node without a lease asks more often: nothing runs here meanwhile.
-                next_beat = min(next_beat, now + 1.0) if lease.is_frozen else next_beat
-            match lease.decide(guard.now(), lease_s=parts.lease_s):
-                case "freeze":
-                    _log.error("no contact for %.0f s: all machines of this node stand still", parts.lease_s)
-                    await guard.keep(now, may_run=False)
-                    lease = lease._replace(is_frozen=True)
-                    _mark(node, has_lease=False)
-                case "recover" if is_granted and await _recover(node):
-                    lease = lease._replace(is_frozen=False)
-                    await guard.keep(lease.asked_at + parts.lease_s, may_run=True)
-                    _mark(node, has_lease=True)
-                    if not is_started:
-                        is_started = True
-                        task_status.started()
-                case _:
-                    pass
-            await anyio.sleep(min(_LEASE_LOOK_S, parts.beat_s))
+    # What runs here may be somebody else's by now: a start is like a contact after a long time.
+    lease = Lease(guard.now(), is_frozen=True)
+    next_beat = lease.asked_at
+    is_started = is_granted = False
+    while True:
+        now = guard.now()
+        if now >= next_beat:
+            next_beat = now + parts.beat_s
+            if await _renew(node, describe):
+                is_granted = True
+                lease = lease.renewed(now, guard.now(), lease_s=parts.lease_s)
+                _mark(node, has_lease=not lease.is_frozen)
+                await guard.keep(now + parts.lease_s, may_run=not lease.is_frozen)
+            # A node without a lease asks more often: nothing runs here meanwhile.
+            next_beat = min(next_beat, now + 1.0) if lease.is_frozen else next_beat
+        match lease.decide(guard.now(), lease_s=parts.lease_s):
+            case "freeze":
+                _log.error("no contact for %.0f s: all machines of this node stand still", parts.lease_s)
+                await guard.keep(now, may_run=False)
+                lease = lease._replace(is_frozen=True)
+                _mark(node, has_lease=False)
+            case "recover" if is_granted and await _recover(node):
+                lease = lease._replace(is_frozen=False)
+                await guard.keep(lease.asked_at + parts.lease_s, may_run=True)
+                _mark(node, has_lease=True)
+                if not is_started:
+                    is_started = True
+                    task_status.started()
+            case _:
+                pass
+        await anyio.sleep(min(_LEASE_LOOK_S, parts.beat_s))
 
 
 def _mark(node: Node, *, has_lease: bool) -> None:
