@@ -25,7 +25,13 @@ open:
     none        | appended           | -                  | fenced
     some turn   | fenced             | appended           | fenced
 
-So whoever stood still while its turn was ended begins nothing any more. Nor does a turn begin beside an open one.
+So whoever stood still while its turn was ended begins nothing any more. Nor does a turn begin beside an open one. Who
+attaches a machine for a turn is fenced the same way, unless a message of the same batch opens or joins one:
+
+    turn given  | none is open | it is the open one | another is open | the conversation is archived
+    ------------+--------------+--------------------+-----------------+-----------------------------
+    none        | appended     | -                  | appended        | conflict
+    some turn   | fenced       | appended           | fenced          | by its turn: it goes on
 
 A conversation has one machine at a time, and whoever attaches another says in the place of which: of two that attach
 the first at the same time one is refused. Else a step that began in the one would be tried again in the other.
@@ -55,7 +61,16 @@ from outlive.conversation.events import (
     NewEvent,
     TurnFinished,
 )
-from outlive.conversation.log import BATCH_LIMIT, HAS_MACHINE, Append, Appended, ConversationState, Writer
+from outlive.conversation.log import (
+    ARCHIVED,
+    BATCH_LIMIT,
+    HAS_MACHINE,
+    TURN_OVER,
+    Append,
+    Appended,
+    ConversationState,
+    Writer,
+)
 
 # Only the open turn does that.
 _NEW_WORK = frozenset({"step.started", "approval.requested", "replay.parted", "subagent.started"})
@@ -219,8 +234,13 @@ def _refuse_batch(append: Append, types: list[str], summary: Summary) -> Outlive
         return InvalidError("append.created_twice", "conversation.created is written by create, not by append.")
     if summary.archived_at is not None and "message.sent" in types:
         return ConflictError(
-            "conversation.archived",
+            ARCHIVED,
             f"Conversation {append.conversation!r} is archived and takes no new messages; fork it to go on.",
+        )
+    if summary.archived_at is not None and append.turn is None and "machine.attached" in types:
+        return ConflictError(
+            ARCHIVED,
+            f"Conversation {append.conversation!r} is archived and gets no machine; make one without it, or fork it.",
         )
     if append.writer is None and not STEP_TYPES.isdisjoint(types):
         return InvalidError("append.needs_writer", "Events of a step are appended by a writer (step, attempt, batch).")
@@ -242,12 +262,13 @@ def _refuse_turn(append: Append, types: list[str], summary: Summary) -> OutliveE
     if given == is_open:
         return None
     if not TURN_ENDS.isdisjoint(types):
-        return ConflictError("turn.over", f"Turn {given!r} is not open, so it cannot end.")
-    if not _NEW_WORK.isdisjoint(types):
+        return ConflictError(TURN_OVER, f"Turn {given!r} is not open, so it cannot end.")
+    is_late = "machine.attached" in types and given is not None and "message.sent" not in types
+    if is_late or not _NEW_WORK.isdisjoint(types):
         now = "no turn is open" if is_open is None else f"{is_open!r} is the open one"
-        return FencedError("turn.over", f"Turn {given!r} is over, or has not begun: {now}. Stop.")
+        return FencedError(TURN_OVER, f"Turn {given!r} is over, or has not begun: {now}. Stop.")
     if is_open is not None and "turn.started" in types:
-        return ConflictError("turn.over", f"Turn {given!r} cannot begin: {is_open!r} is the open one.")
+        return ConflictError(TURN_OVER, f"Turn {given!r} cannot begin: {is_open!r} is the open one.")
     return None
 
 

@@ -23,6 +23,8 @@ READ_LIMIT = 10_000  # events in one read
 READ_CHARACTERS = 8 * 1024 * 1024  # of payloads in one read: about where it stops, so that memory is bounded
 BATCH_LIMIT = 1_000  # events in one batch
 HAS_MACHINE = "conversation.has_machine"  # why another one was not attached
+ARCHIVED = "conversation.archived"  # why nothing is given to it any more
+TURN_OVER = "turn.over"  # why nothing is done for that turn any more
 
 
 class Writer(NamedTuple):
@@ -42,6 +44,7 @@ class Append(NamedTuple):
 
     With `expect` it is for one moment of the log only: refused (`append.moved`) if the head is another by then.
     A machine is attached where there is none, or instead of the one that is named: else refused (`HAS_MACHINE`).
+    With a turn only while that is open.
     """
 
     conversation: ConversationId

@@ -1,5 +1,6 @@
 """Finishes forks that were cut off between the copy of the machine and the word to the log, and that nobody asks for
-again. Runs in every worker: finishing twice, or beside whoever began it, is harmless.
+again; and deletes machines that were made for a conversation that has another by now, or is over. Runs in every worker:
+doing it twice, or beside whoever began it, is harmless.
 """
 
 import logging
@@ -7,9 +8,11 @@ from datetime import timedelta
 
 import anyio
 
-from outlive.base import Clock, MachineId, OutliveError
+from outlive.base import Clock, ConversationId, MachineId, OutliveError
 from outlive.conversation.conversations import Conversations
+from outlive.loop.attaching import Attacher
 from outlive.loop.machine_forks import MachineForks, is_gone, machine_of
+from outlive.loop.spare_machines import first_of, is_made_by
 from outlive.machine.records import MachineFilter, MachineRecords
 from outlive.machine.status import Machine
 
@@ -24,6 +27,7 @@ class ForkSweeper:
     def __init__(
         self,
         forks: MachineForks,
+        attacher: Attacher,
         conversations: Conversations,
         machines: MachineRecords,
         clock: Clock,
@@ -32,6 +36,7 @@ class ForkSweeper:
         settle_s: float = SETTLE_S,
     ) -> None:
         self._forks = forks
+        self._attacher = attacher
         self._conversations = conversations
         self._machines = machines
         self._clock = clock
@@ -48,15 +53,16 @@ class ForkSweeper:
             await anyio.sleep(self._every_s)
 
     async def sweep(self) -> int:
-        """How many were finished, or let go."""
+        """How many were finished, or let go. Of machines that are young, or beside a young one."""
         now, finished, before = self._clock.now(), 0, None
         while page := await self._machines.list(MachineFilter(), limit=_PAGE, before=before):
             for machine in page:
                 age = now - machine.created_at
                 if age > timedelta(seconds=YOUNG_S):
                     return finished
-                if age > self._settle and _may_be_unfinished(machine):
-                    finished += await self._finish(machine)
+                if age > self._settle and machine.conversation is not None:
+                    finished += await self._finish(machine) if _may_be_unfinished(machine) else 0
+                    finished += await self._delete_spare(machine, machine.conversation)
             before = MachineId(page[-1].id)
         return finished
 
@@ -77,6 +83,16 @@ class ForkSweeper:
             return 0
         _log.info("a fork was finished", extra={"conversation": machine.conversation, "machine": machine.id})
         return 1
+
+    async def _delete_spare(self, machine: Machine, conversation: ConversationId) -> int:
+        try:
+            of = await self._conversations.get(conversation)
+            if of.machine == machine.id and is_made_by(first_of(of), machine):
+                return 0  # as nearly all are
+            return await self._attacher.delete_spare(conversation)
+        except OutliveError as error:
+            _log.warning("spare machines were not deleted: %s", error.message, extra={"conversation": conversation})
+            return 0
 
 
 def _may_be_unfinished(machine: Machine) -> bool:

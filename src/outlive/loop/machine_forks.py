@@ -37,7 +37,7 @@ from outlive.conversation.events import (
     MachineRolledBack,
     NewEvent,
 )
-from outlive.conversation.log import HAS_MACHINE, Append, Conversation
+from outlive.conversation.log import ARCHIVED, HAS_MACHINE, Append, Conversation
 from outlive.loop.fork_facts import Told, nearest, rolled_back_before
 from outlive.loop.subagents.link import link_of, turn_of
 from outlive.loop.tools.checkout import checkout_id
@@ -87,8 +87,9 @@ class MachineForks:
             machine = await self._keeper.ensure_awake(machine_of(fork.id))
         except OutliveError:
             now, found = await self._conversations.get(fork.id), await self._find(fork.id)
-            if now.machine is not None:
-                return now  # somebody was here before, or gave it another
+            if now.machine is not None:  # somebody was here before, or gave it another
+                await self._let_go_beside(now)
+                return now
             if found is not None and is_gone(found):
                 await self.let_go(fork, found)
             raise
@@ -101,6 +102,12 @@ class MachineForks:
         if machine.state != "deleted":
             await self._keeper.do(machine.id, "delete")
         await self._conversations.archive(fork.id, actor=fork.created_by)
+
+    async def _let_go_beside(self, fork: Conversation) -> None:
+        """The copy, if the fork was given another."""
+        if fork.machine != machine_of(fork.id):
+            with suppress(OutliveError):  # the sweeper does it later
+                await self._keeper.do(machine_of(fork.id), "delete")
 
     async def delete_machines(self, conversation: ConversationId) -> None:
         """All that belong to it."""
@@ -280,7 +287,10 @@ class MachineForks:
             await self._conversations.append(Append(fork.id, news, key=attached_key(machine.id), actor=machine.id))
         except ConflictError as error:
             if error.code == HAS_MACHINE:  # somebody gave it another meanwhile: nobody needs the copy
-                await self._keeper.do(machine.id, "delete")
+                await self._let_go_beside(await self._conversations.get(fork.id))
+            elif error.code == ARCHIVED:
+                await self.let_go(fork, machine)
+                raise
             elif error.code != "append.key_reused":  # somebody was here before, and said it
                 raise
 

@@ -10,6 +10,7 @@ from outlive.conversation.events import (
     SEALS,
     ApprovalRequested,
     Event,
+    MachineAttached,
     MessageSent,
     StepStarted,
     ToolRequested,
@@ -128,15 +129,16 @@ class FencingContract:
             await other.append(message(conversation, "go", turn=turn))
             late = of_step(conversation, Writer(new_step_id(), 1, 0), *START_AND_REQUEST, turn=turn)
             asks = batch(conversation, ApprovalRequested(approval="a", question="?", expires_at=AT), turn=turn)
+            attaches = batch(conversation, MachineAttached(machine="mach_1"), turn=turn)
             begins = batch(conversation, TurnStarted(agent="a", version=1, model="demo:"), turn=turn)
             ended = batch(conversation, TurnInterrupted(), TurnFinished(outcome="interrupted"), turn=turn)
             assert (await log.append(ended)).seqs == (3, 4)
             for _ in range(2):  # at first it relies on what it remembers, then it has looked
-                refused = [await refusal_of(other, each) for each in (late, asks)]
-                assert [(type(each), each.code) for each in refused] == [(FencedError, "turn.over")] * 2
+                refused = [await refusal_of(other, each) for each in (late, asks, attaches)]
+                assert [(type(each), each.code) for each in refused] == [(FencedError, "turn.over")] * 3
             await log.append(message(conversation, "go on", turn=next_turn))
-            refused = [await refusal_of(other, each) for each in (late, asks, begins)]
-            assert [each.code for each in refused] == ["turn.over"] * 3
+            refused = [await refusal_of(other, each) for each in (late, asks, attaches, begins)]
+            assert [each.code for each in refused] == ["turn.over"] * 4
             assert await log.head(conversation) == 5, "nothing of a refused batch is there"
             assert (await catalog.get(conversation)).turn == next_turn
             await other.append(start(conversation, new_step_id(), 1, turn=next_turn))

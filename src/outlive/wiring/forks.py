@@ -2,6 +2,7 @@
 
 from temporalio.client import Client
 
+from outlive.loop.attaching import Attacher
 from outlive.loop.fork_sweeper import ForkSweeper
 from outlive.loop.machine_forks import MachineForks
 from outlive.loop.races.races import Races
@@ -17,7 +18,9 @@ def make_fork_sweepers(settings: Settings, parts: Parts, client: Client) -> tupl
     """Run by whoever owns them."""
     every_s = settings.loop.sweep_s
     keeper = MachineKeeper(parts.machines, make_settler(client), parts.clock)
-    forks = MachineForks(parts.conversations, keeper, machine_records(parts), parts.clock)
+    records = machine_records(parts)
+    forks = MachineForks(parts.conversations, keeper, records, parts.clock)
+    attacher = Attacher(parts.conversations, keeper, records)
 
     async def connected() -> Client:
         return client
@@ -25,6 +28,6 @@ def make_fork_sweepers(settings: Settings, parts: Parts, client: Client) -> tupl
     loop = make_loop_client(connected, parts.conversations.blobs)
     races = Races(parts.races, parts.conversations, loop, forks, parts.clock)
     return (
-        ForkSweeper(forks, parts.conversations, parts.machines, parts.clock, every_s=every_s),
+        ForkSweeper(forks, attacher, parts.conversations, parts.machines, parts.clock, every_s=every_s),
         RaceSweeper(races, parts.races, parts.clock, every_s=every_s),
     )

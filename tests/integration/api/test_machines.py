@@ -13,7 +13,7 @@ from eventually import eventually
 from integration.api.machines import MachineApi, open_machine_api
 from integration.api.problems import assert_problem
 from integration.api.stack import fresh_key, open_api
-from outlive.base import MachineId, new_effect_id, new_machine_id
+from outlive.base import ConversationId, MachineId, derive, new_effect_id, new_machine_id
 from outlive.machine import lifecycle
 
 pytestmark = pytest.mark.anyio
@@ -58,6 +58,31 @@ async def test_a_machine_that_is_made_for_a_conversation_is_its_machine_unless_i
     assert (await api.http.delete(f"/v1/machines/{made['id']}")).status_code == 200
     await api.create(conversation=conversation)
     assert (await api.http.get(f"/v1/conversations/{conversation}")).json()["machine"] == made["id"]
+
+
+async def test_what_a_conversation_made_itself_and_never_had_goes_when_it_is_given_a_machine(api: MachineApi) -> None:
+    conversation = (await api.http.post("/v1/conversations", json={})).json()["id"]
+    own = MachineId(derive("mach", conversation))
+    like = await api.node.keeper.get(MachineId(await api.create()))
+    await api.node.keeper.create(
+        own, owner=like.owner, environment="default", spec=like.spec, conversation=ConversationId(conversation)
+    )
+    given = await api.create(conversation=conversation)
+    listed = (await api.http.get(f"/v1/machines?conversation={conversation}")).json()["items"]
+    assert [each["id"] for each in listed] == [given]
+
+
+async def test_an_archived_conversation_gets_no_machine_and_what_it_was_given_before_is_told(api: MachineApi) -> None:
+    conversation = (await api.http.post("/v1/conversations", json={})).json()["id"]
+    key = fresh_key()
+    made = await api.http.post("/v1/machines", json={"conversation": conversation}, headers=key)
+    await api.http.delete(f"/v1/conversations/{conversation}")
+    refused = await api.http.post("/v1/machines", json={"conversation": conversation})
+    assert assert_problem(refused, 409)["code"] == "conversation.archived"
+    again = await api.http.post("/v1/machines", json={"conversation": conversation}, headers=key)
+    assert again.json() == made.json()
+    listed = (await api.http.get(f"/v1/machines?conversation={conversation}")).json()["items"]
+    assert [each["id"] for each in listed] == [made.json()["id"]]
 
 
 async def test_lists_are_paged_newest_first_and_filtered(api: MachineApi) -> None:

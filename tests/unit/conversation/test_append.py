@@ -51,7 +51,7 @@ from outlive.conversation.events import (
     TurnStarted,
     WaitStarted,
 )
-from outlive.conversation.log import BATCH_LIMIT, HAS_MACHINE, Append, Appended, Writer
+from outlive.conversation.log import BATCH_LIMIT, Append, Appended, Writer
 
 CONVERSATION = ConversationId("conv_1")
 STEP, OTHER_STEP = StepId("step_1"), StepId("step_2")
@@ -367,7 +367,7 @@ def test_a_log_that_is_full_takes_no_more() -> None:
         ({"state": "idle"}, ApprovalDecided(approval="a", decision="deny"), {"state": "idle"}),
         ({"state": "running", "turn": TURN}, TurnFinished(outcome="done"), {"state": "idle", "turn": None}),
         ({"state": "running", "turn": TURN}, TurnFinished(outcome="failed"), {"state": "failed", "turn": None}),
-        ({}, MachineAttached(machine="mach_1"), {"machine": "mach_1"}),
+        ({"turn": TURN}, MachineAttached(machine="mach_1"), {"machine": "mach_1"}),
         ({}, ConversationArchived(), {"archived_at": AT}),
         ({"machine": "mach_0"}, MachineWoken(machine="mach_0"), {}),
     ],
@@ -378,17 +378,6 @@ def test_the_summary_follows_the_events(before: dict[str, Any], data: EventData,
     assert known == Known(
         known_with(**{**before, **after, "head": 11, "updated_at": AT}).summaries, known.attempts, known.batches
     )
-
-
-def test_a_machine_is_attached_where_there_is_none_or_instead_of_the_one_that_is_there() -> None:
-    another = append_of(MachineAttached(machine="mach_1"))
-    for instead_of in (None, "mach_2"):
-        known = known_with(machine="mach_0")
-        check_refused(another._replace(instead_of=instead_of), known, ConflictError, HAS_MACHINE)
-    for instead_of, machine in (("mach_0", "mach_0"), ("mach_0", None), (None, "mach_1")):
-        known = known_with(machine=machine)
-        check_planned(another._replace(instead_of=instead_of), known)
-        assert known.summaries[CONVERSATION].machine == "mach_1"
 
 
 def test_a_message_belongs_to_the_turn_that_is_open() -> None:

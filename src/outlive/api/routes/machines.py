@@ -41,7 +41,7 @@ from outlive.base import (
     is_id,
 )
 from outlive.governance import Answer
-from outlive.loop.attaching import attach
+from outlive.loop.attaching import Attacher
 from outlive.machine.environment import DEFAULT_NAME
 from outlive.machine.lifecycle import Verb
 from outlive.machine.records import MachineFilter
@@ -71,10 +71,11 @@ async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Re
     body = await read_body(request, NewMachine, may_be_empty=True)
 
     async def act(operation: OperationId) -> Answer:
-        machines, conversations, owner = machines_of(request), parts_of(request).conversations, principal_of(request).id
+        machines, owner = machines_of(request), principal_of(request).id
+        attacher = Attacher(parts_of(request).conversations, machines.keeper, machines.records)
         conversation = ConversationId(body.conversation) if body.conversation else None
         if conversation is not None:
-            await conversations.get(conversation)
+            await attacher.check(conversation, operation)
         environment = body.environment or DEFAULT_NAME
         await machines.environments.resolve(environment)
         await check_nodes(request)
@@ -86,7 +87,7 @@ async def create_machine(request: Request, _: Annotated[NoQuery, Query()]) -> Re
             conversation=conversation,
         )
         if conversation is not None:
-            await attach(conversations, conversation, made, actor=owner)
+            await attacher.attach(conversation, made, actor=owner)
         return json_answer(201, machine_json(made), ("location", f"/v1/machines/{made.id}"))
 
     return await run_once(request, act)

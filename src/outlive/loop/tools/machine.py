@@ -3,7 +3,8 @@ it said in the log.
 
 Rule 1: which machine is the conversation's is in its log (`machine.attached`). The first is made by an operation that
         the conversation's id gives; one that is lost for good, or was deleted, is followed by one that its id gives.
-        One that a person made for the conversation comes first, and what was made beside it meanwhile is let go.
+        One that a person made for the conversation comes first, and what was made beside it meanwhile is let go; so is
+        what was made for a turn that is over in a conversation that is.
 Rule 2: what happened to the machine is read from its own history and appended once, by the number it has there: so it
         does not matter who notices first, nor how often.
 Rule 3: what this process remembers of a machine it could find again; it only saves looking.
@@ -21,19 +22,22 @@ from outlive.base import (
     ConflictError,
     ConversationId,
     EffectId,
+    FencedError,
     MachineId,
     NotFoundError,
     OperationId,
+    OutliveError,
     PrincipalId,
     TurnId,
     UnavailableError,
-    derive,
     to_text,
 )
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, MachineAttached, NewEvent
 from outlive.conversation.log import HAS_MACHINE, Append, Conversation
+from outlive.loop.attaching import Attacher
 from outlive.loop.machine_forks import MachineForks, Source, attached_key, is_gone, machine_of
+from outlive.loop.spare_machines import after, first_of
 from outlive.loop.tools.checkout import Repo, checkout_id, ensure_checkout, repo_of, tell_failure
 from outlive.loop.tools.notices import notice_of
 from outlive.loop.tools.port import ToolContext
@@ -90,6 +94,7 @@ class ConversationMachines:
         self._read_output = read_output
         self._clock = clock
         self._forks = MachineForks(conversations, keeper, records, clock)
+        self._attacher = Attacher(conversations, keeper, records)
         self._seen: OrderedDict[tuple[ConversationId, MachineId], _Seen] = OrderedDict()
 
     async def ensure(self, context: ToolContext) -> ToolMachine:
@@ -217,21 +222,28 @@ class ConversationMachines:
     async def _make(self, conversation: Conversation, context: ToolContext) -> Machine | None:
         """The next one that is not gone. Those before it were made by nobody else: the way is the same each time.
         None if the conversation was given another meanwhile."""
-        operation = OperationId(derive("op", conversation.id))
-        if conversation.machine is not None:
-            operation = OperationId(derive("op", conversation.machine, 1))
+        last = conversation.machine
+        operation = first_of(conversation) if last is None else after(MachineId(last))
         environment = conversation.environment or context.environment or DEFAULT_NAME
         for _ in range(MACHINES_LIMIT):
-            made = await self._create(operation, conversation, environment)
+            try:
+                made = await self._create(operation, conversation, environment)
+            except OutliveError:
+                if (await self._conversations.get(conversation.id)).machine == last:
+                    raise
+                return None  # whoever gave the other let this one go
             if not is_gone(made):
                 break
-            operation = OperationId(derive("op", made.id, 1))
+            operation = after(made.id)
         else:
             raise ConflictError("machine.lost", f"{MACHINES_LIMIT} machines were lost one after the other.")
         # A copy that was made for a fork, and that its log was not told of, has more to say.
         news = await self._forks.news_of(conversation, made)
         try:
-            await self._say(context, attached_key(made.id), made.id, *news, instead_of=conversation.machine)
+            await self._say(context, attached_key(made.id), made.id, *news, instead_of=last)
+        except FencedError:  # the next turn may have it, if there ever is one
+            await self._attacher.delete_spare(conversation.id)
+            raise
         except ConflictError as error:
             if error.code != HAS_MACHINE:
                 raise

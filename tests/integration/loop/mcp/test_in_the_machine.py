@@ -14,9 +14,18 @@ from integration.loop.mcp.packing import packed
 from integration.loop.tools.workshop import AGENT, machines_of
 from integration.loop.turns import PERSON, WITHIN_S, Stage, data_of, stage_at
 from machine_rooms import MachineRoom, open_machine_room
-from outlive.base import ConflictError, ConversationId, MachineId, new_effect_id, new_step_id, new_turn_id
+from outlive.base import (
+    ConflictError,
+    ConversationId,
+    MachineId,
+    new_effect_id,
+    new_operation_id,
+    new_step_id,
+    new_turn_id,
+)
 from outlive.conversation.events import Event
 from outlive.loop.agents import AgentDefinition
+from outlive.loop.attaching import Attacher
 from outlive.loop.tools import ToolContext, ToolParts
 from outlive.loop.tools.mcp.server import McpServer
 from outlive.loop.tools.mcp.tool import nth, open_way
@@ -50,9 +59,17 @@ class Room:
         )
         await self.stage.parts.agents.apply(definition, by=PERSON)
         conversation = await self.stage.converse(agent=definition.name, environment="host")
+        await self._equip(conversation)
         for path, content in files.items():
             await self._write(conversation, f"/workspace/{path}", content)
         return conversation
+
+    async def _equip(self, conversation: ConversationId) -> None:
+        conversations, records = self.stage.parts.conversations, self.machines.records
+        machine = await machines_of(self.machines, self.node, conversations)._environments.create_machine(
+            new_operation_id(), environment="host", owner=AGENT.id, conversation=conversation
+        )
+        await Attacher(conversations, self.machines.keeper, records).attach(conversation, machine, actor=PERSON)
 
     async def _write(self, conversation: ConversationId, path: str, content: bytes) -> None:
         async def whole() -> AsyncIterator[bytes]:

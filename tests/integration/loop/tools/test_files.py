@@ -35,7 +35,7 @@ async def test_a_file_that_was_written_is_read_edited_listed_and_found(workshop:
     wrong = await workshop.call(of, "search", pattern="(")
     assert wrong.outcome == "failed"
     assert "grep" in wrong.output
-    assert await workshop.types(of) == ["conversation.created", "machine.attached"]
+    assert await workshop.types(of) == ["conversation.created", "message.sent", "machine.attached"]
 
 
 async def test_what_is_wrong_with_a_file_is_told_and_nothing_is_changed(workshop: Workshop) -> None:

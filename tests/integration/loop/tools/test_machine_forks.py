@@ -24,6 +24,7 @@ from outlive.base import (
 )
 from outlive.conversation.events import ToolFinished, ToolRequested
 from outlive.conversation.writer import start_step
+from outlive.loop.attaching import Attacher
 from outlive.loop.context import build_context
 from outlive.loop.fork_sweeper import ForkSweeper
 from outlive.loop.machine_forks import MachineForks
@@ -42,7 +43,7 @@ async def step(workshop: Workshop, of: ConversationId, command: str) -> tuple[Ef
     writer = await start_step(
         workshop.conversations,
         of,
-        turn=None,
+        turn=context.turn,
         step=context.step,
         attempt=1,
         kind="tool",
@@ -196,14 +197,17 @@ async def test_a_fork_that_was_cut_off_is_finished_by_whoever_comes_and_nothing_
     by_sweeper, by_tool = await cut_off(new_operation_id()), await cut_off(new_operation_id())
     archived, lost = await cut_off(new_operation_id()), await cut_off(new_operation_id())
     assert (await workshop.machines.exec(MachineId(derive("mach", by_tool)), "cat b")).stdout == "two\n"
+    await conversations.send(OperationId(derive("op", by_tool)), by_tool, actor=PERSON, text="go on")
     await workshop.call(by_tool, "shell", command="echo three > c")
     await conversations.archive(archived, actor=PERSON)
     await lose(workshop, MachineId(derive("mach", lost)))
-    sweeper = ForkSweeper(forks, conversations, machines, _CLOCK, every_s=1, settle_s=0)
+    attacher = Attacher(conversations, workshop.machines.keeper, workshop.machines.records)
+    sweeper = ForkSweeper(forks, attacher, conversations, machines, _CLOCK, every_s=1, settle_s=0)
     assert await sweeper.sweep() == 3
     assert await sweeper.sweep() == 0
     for each in (asked_again, by_sweeper, by_tool):
-        assert list(await said(workshop, each)) == ["conversation.created", "machine.attached", "machine.forked"]
+        told = [type for type in await said(workshop, each) if type != "message.sent"]
+        assert told == ["conversation.created", "machine.attached", "machine.forked"]
     states = {}
     for each in (asked_again, by_sweeper, by_tool, archived, lost):
         states[each] = (await machines.get(MachineId(derive("mach", each)))).state

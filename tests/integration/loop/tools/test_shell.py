@@ -298,6 +298,7 @@ async def test_a_lost_command_is_told_as_unknown_and_never_run_again(workshop: W
     said = [(event.type, event.data.get("what")) for event in await workshop.events(of)]
     assert said == [
         ("conversation.created", None),
+        ("message.sent", None),
         ("machine.attached", None),
         ("machine.lost", None),
         ("turn.recovered", "machine_lost"),

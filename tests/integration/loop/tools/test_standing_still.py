@@ -143,8 +143,8 @@ async def test_a_tool_is_begun_though_others_wrote_meanwhile(workshop: Workshop)
 async def asked_to_run(workshop: Workshop) -> tuple[Talk, TurnId]:
     """A turn with an answer that calls a tool."""
     talk = Talk(workshop, await workshop.converse())
-    await workshop.call(talk.id, "write_file", path="before", content="the machine is there")
     turn = await talk.send("do it")
+    await workshop.call(talk.id, "write_file", path="before", content="the machine is there")
     await begin(talk, turn)
     writer = await talk.start(turn, 1)
     await writer.seal(ModelResponded(text="", model="demo:", tool_calls=[RUN]))

@@ -84,9 +84,10 @@ class Workshop:
         )
 
     async def converse(self, metadata: dict[str, JsonValue] | None = None) -> ConversationId:
-        made = await self.conversations.create(
-            new_operation_id(), actor=new_principal_id(), environment="host", metadata=metadata
-        )
+        """A conversation in the turn of `context`."""
+        operation, actor = new_operation_id(), new_principal_id()
+        made = await self.conversations.create(operation, actor=actor, environment="host", metadata=metadata)
+        await self.conversations.send(operation, made.id, actor=actor, text="go on")
         return made.id
 
     def context(self, conversation: ConversationId, effect: EffectId | None = None) -> ToolContext:
