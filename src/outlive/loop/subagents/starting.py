@@ -4,18 +4,21 @@ Rule: everything is made of the step, in parts that may each be done again. Its 
       nobody runs half of one.
 """
 
+from collections.abc import Sequence
+
 from pydantic import JsonValue
 
 from outlive.base import ConflictError, MessageId, derive, to_text
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, MachineAttached, MessageSent, NewEvent
-from outlive.conversation.log import Append, Conversation
+from outlive.conversation.log import HAS_MACHINE, Append, Conversation
 from outlive.loop.activities.scribe import actor_of
 from outlive.loop.state import Binding
 from outlive.loop.subagents.link import TOOL, Link, operation_of, turn_of
 from outlive.loop.tools.port import ToolContext
 
 _TITLE = 80  # characters
+_TRIES = 3  # each sees the machine that it has by then
 
 
 async def make_child(
@@ -34,24 +37,35 @@ async def make_child(
             model=bound.model if agent in (None, bound.agent) else None,
             metadata={**_kept(parent, link), TOOL: link.model_dump()},
         )
-    attached = await _give_machine(context, child, link)
     message = MessageSent(message=MessageId(derive("msg", child.id)), text=prompt)
-    at = to_text(conversations.clock.now())
-    try:
-        await conversations.append(
-            Append(
-                child.id,
-                tuple(NewEvent(each, at) for each in (message, *attached)),
-                key=TOOL,
-                actor=actor_of(bound),
-                turn=turn_of(child.id),
-                instead_of=child.machine,  # nothing was done in it before the first message
-            )
-        )
-    except ConflictError as error:
-        if error.code != "append.key_reused":  # the parent's machine was another one then
-            raise
+    attached = await _give_machine(context, child, link)
+    await _open(conversations, child, (message, *attached), actor_of(bound))
     return child
+
+
+async def _open(conversations: Conversations, child: Conversation, news: Sequence[EventData], actor: str) -> None:
+    """Its turn, with what is said of its machine: also if it was given another meanwhile."""
+    at = to_text(conversations.clock.now())
+    for left in reversed(range(_TRIES)):
+        try:
+            await conversations.append(
+                Append(
+                    child.id,
+                    tuple(NewEvent(each, at) for each in news),
+                    key=TOOL,
+                    actor=actor,
+                    turn=turn_of(child.id),
+                    instead_of=child.machine,  # nothing was done in it before the first message
+                )
+            )
+        except ConflictError as error:
+            if error.code == "append.key_reused":  # the parent's machine was another one then
+                return
+            if error.code != HAS_MACHINE or left == 0:
+                raise
+            child = await conversations.get(child.id)
+        else:
+            return
 
 
 def _kept(parent: Conversation, link: Link) -> dict[str, JsonValue]:

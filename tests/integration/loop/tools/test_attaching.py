@@ -1,8 +1,10 @@
 """A machine that a person makes for a conversation, beside those that the conversation makes itself: one is its
 machine, and of the others those that nobody will look at again are let go."""
 
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields, replace
 
+import anyio.lowlevel
 import pytest
 
 from integration.loop.tools.workshop import PERSON, Workshop
@@ -22,7 +24,12 @@ from outlive.conversation.log import Append
 from outlive.loop.attaching import Attacher
 from outlive.loop.fork_sweeper import ForkSweeper
 from outlive.loop.machine_forks import MachineForks, Source, machine_of
+from outlive.loop.state import Binding
+from outlive.loop.subagents.link import Link, child_of
+from outlive.loop.subagents.starting import make_child
+from outlive.loop.tools import ToolContext
 from outlive.loop.tools.machine import ConversationMachines
+from outlive.loop.tools.reach import ToolMachine
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.lifecycle import Change
 from outlive.machine.status import Machine
@@ -244,3 +251,40 @@ async def test_who_asks_again_for_a_machine_of_an_archived_conversation_is_told_
         refused.append(error.value.code)
     assert refused == ["conversation.archived"] * 3
     assert await site.states(given, too_late) == ["running", "deleted"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowContext(ToolContext):
+    """Until its machine is there, others do something."""
+
+    meanwhile: Callable[[], Awaitable[object]] = anyio.lowlevel.checkpoint
+
+    async def machine(self) -> ToolMachine:
+        found = await ToolContext.machine(self)
+        await self.meanwhile()
+        return found
+
+
+async def test_a_subagent_that_is_given_a_machine_while_it_is_made_begins_in_its_parents(site: Site) -> None:
+    of = await site.workshop.converse()
+    context = site.workshop.context(of)
+    child = child_of(context.step)
+    given: list[Machine] = []
+
+    async def give() -> None:
+        given.append(await site.give(child))
+
+    slow = SlowContext(**{each.name: getattr(context, each.name) for each in fields(context)}, meanwhile=give)
+    link = Link(
+        **{"conversation": of, "turn": context.turn, "step": context.step, "call": "call_1", "start": 1},
+        **{"attempt": 1, "detached": False, "machine": "same", "depth": 1},
+    )
+    made = await make_child(site.conversations, slow, link, Binding("coder", 1, "demo:"), "Go.", None)
+    assert made.id == child
+    events = await site.workshop.events(child)
+    assert [event.type for event in events] == [
+        *("conversation.created", "machine.attached", "message.sent", "machine.attached")
+    ]
+    assert [event.data["machine"] for event in events[1::2]] == [given[0].id, machine_of(of)]
+    assert (await site.conversations.get(child)).machine == machine_of(of)
+    assert await site.states(*given) == ["running"]
