@@ -11,7 +11,7 @@ import anyio
 from outlive.base import Clock, ConversationId, MachineId, OutliveError
 from outlive.conversation.conversations import Conversations
 from outlive.loop.attaching import Attacher
-from outlive.loop.machine_forks import MachineForks, is_gone, machine_of
+from outlive.loop.machine_forks import MachineForks, machine_of
 from outlive.loop.spare_machines import first_of, is_made_by
 from outlive.machine.records import MachineFilter, MachineRecords
 from outlive.machine.status import Machine
@@ -74,7 +74,7 @@ class ForkSweeper:
                 return 0
             if fork.machine is not None or fork.parent is None or await self._forks.origin_of(machine) is None:
                 return 0
-            if fork.archived_at is not None or is_gone(machine):
+            if fork.archived_at is not None or machine.is_gone:
                 await self._forks.let_go(fork, machine)
             else:
                 await self._forks.give_machine(fork)

@@ -90,7 +90,7 @@ class MachineForks:
             if now.machine is not None:  # somebody was here before, or gave it another
                 await self._let_go_beside(now)
                 return now
-            if found is not None and is_gone(found):
+            if found is not None and found.is_gone:
                 await self.let_go(fork, found)
             raise
         reach(CrashPoint.FORK_AFTER_MACHINE)
@@ -126,7 +126,7 @@ class MachineForks:
             return False  # it has not begun
         machine = await self._records.machines.get(MachineId(child.machine))
         if link.machine == "fork" and not link.detached and machine.id == machine_of(child.id):
-            if not is_gone(machine):
+            if not machine.is_gone:
                 await self._keeper.do(machine.id, "delete")
         elif machine.state == "running" and machine.desired == "running":
             await self._keeper.do(machine.id, "hibernate")
@@ -303,8 +303,3 @@ def machine_of(conversation: ConversationId) -> MachineId:
 def attached_key(machine: MachineId) -> str:
     """Of the batch that says that a machine is the conversation's: said once."""
     return f"machine/{machine}/attached"
-
-
-def is_gone(machine: Machine) -> bool:
-    """For good: there is nothing that it could be woken from."""
-    return machine.is_gone

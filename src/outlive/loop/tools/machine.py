@@ -36,7 +36,7 @@ from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, MachineAttached, NewEvent
 from outlive.conversation.log import HAS_MACHINE, Append, Conversation
 from outlive.loop.attaching import Attacher
-from outlive.loop.machine_forks import MachineForks, Source, attached_key, is_gone, machine_of
+from outlive.loop.machine_forks import MachineForks, Source, attached_key, machine_of
 from outlive.loop.spare_machines import after, first_of
 from outlive.loop.tools.checkout import Repo, checkout_id, ensure_checkout, repo_of, tell_failure
 from outlive.loop.tools.notices import notice_of
@@ -214,7 +214,7 @@ class ConversationMachines:
         if conversation.machine is None:
             return None
         found = await self._records.machines.get(MachineId(conversation.machine))
-        if not is_gone(found):
+        if not found.is_gone:
             return found
         await self._notice(context, found.id)
         return None
@@ -232,7 +232,7 @@ class ConversationMachines:
                 if (await self._conversations.get(conversation.id)).machine == last:
                     raise
                 return None  # whoever gave the other let this one go
-            if not is_gone(made):
+            if not made.is_gone:
                 break
             operation = after(made.id)
         else:
