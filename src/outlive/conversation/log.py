@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from pydantic import JsonValue
 
-from outlive.base import ConversationId, StepId, TurnId
+from outlive.base import ConversationId, InvalidError, StepId, TurnId
 from outlive.conversation.events import Event, NewEvent
 
 ConversationState = Literal["idle", "running", "waiting", "failed"]
@@ -25,6 +25,11 @@ BATCH_LIMIT = 1_000  # events in one batch
 HAS_MACHINE = "conversation.has_machine"  # why another one was not attached
 ARCHIVED = "conversation.archived"  # why nothing is given to it any more
 TURN_OVER = "turn.over"  # why nothing is done for that turn any more
+
+
+def beyond_head(conversation: ConversationId, head: int, at: int) -> InvalidError:
+    """The refusal of an event that is not there yet."""
+    return InvalidError("fork.beyond_head", f"{conversation!r} ends at event {head}; it has no event {at}.", head=head)
 
 
 class Writer(NamedTuple):

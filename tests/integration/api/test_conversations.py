@@ -170,6 +170,8 @@ async def test_a_fork_without_a_place_is_made_at_the_head(api: Api) -> None:
         assert answer.json()["parent"] == {"conversation": parent, "at": 2}
     ahead = await api.http.post(f"/v1/conversations/{parent}/fork", json={"at": 99})
     assert ahead.status_code in (409, 422)
+    replayed = await api.http.post(f"/v1/conversations/{parent}/replay", json={"at": 99, "model": "demo:"})
+    assert (replayed.status_code, replayed.json()) == (ahead.status_code, ahead.json()), "a replay is refused alike"
     for wish, status in (("none", 201), ("fork", 503), ("both", 422)):  # there are no machines here
         answer = await api.http.post(f"/v1/conversations/{parent}/fork", json={"machine": wish})
         assert answer.status_code == status

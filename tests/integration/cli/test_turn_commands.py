@@ -232,6 +232,15 @@ def test_what_cannot_be_replayed_or_compared_is_refused(outlive: Run) -> None:
         assert (result.returncode, said in result.stderr) == (code, True), result.stderr
 
 
+def test_a_replay_at_an_event_that_is_not_there_is_refused_as_a_fork_is(outlive: Run) -> None:
+    [was, *_] = lines_of(outlive("run", "Hello there", "--json").stdout)
+    head = shown(outlive, was["conversation"])["head"]
+    for command in (("fork", was["conversation"]), ("replay", was["conversation"], "--model", "demo:")):
+        refused = outlive(*command, "--at", "999")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert f"ends at event {head}; it has no event 999" in refused.stderr
+
+
 def test_an_agent_is_applied_from_its_file_listed_and_shown(outlive: Run, tmp_path: Path) -> None:
     file = tmp_path / "reviewer.toml"
     file.write_text(AGENT)

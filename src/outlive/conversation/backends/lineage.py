@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from outlive.base import ConflictError, ConversationId, InvalidError
 from outlive.conversation.events import ConversationCreated, NewEvent
+from outlive.conversation.log import beyond_head
 
 DEPTH_LIMIT = 256  # segments of a shared past
 
@@ -22,7 +23,7 @@ def shared_past(parent: ConversationId, segments: list[Segment], at: int) -> lis
         raise InvalidError("fork.at", f"A fork shares at least the first event of {parent!r}: `at` counts from 1.")
     head = segments[-1].last
     if at > head:
-        raise InvalidError("fork.beyond_head", f"{parent!r} ends at event {head}; it has no event {at}.", head=head)
+        raise beyond_head(parent, head, at)
     shared = [Segment(key, first, min(last, at)) for key, first, last in segments if first <= at]
     if len(shared) > DEPTH_LIMIT:
         raise ConflictError("fork.too_deep", f"{parent!r} is a fork of a fork, {DEPTH_LIMIT} deep: fork an older one.")

@@ -7,7 +7,7 @@ Rule: everything is made of the operation, in two steps that may each be done ag
 from outlive.base import ConversationId, MessageId, NotFoundError, OperationId, TurnId, derive, to_text
 from outlive.conversation.conversations import Conversations
 from outlive.conversation.events import EventData, MessageSent, NewEvent, ReplayStarted
-from outlive.conversation.log import Append, Conversation
+from outlive.conversation.log import Append, Conversation, beyond_head
 from outlive.loop.models.registry import parse_model
 from outlive.loop.replays.answering import read_between
 from outlive.loop.replays.choosing import Turn, choose, turns_of
@@ -23,7 +23,8 @@ async def start_replay(
     at: int | None = None,
     execute: bool = False,
 ) -> tuple[Conversation, TurnId]:
-    """The conversation of the replay, with an open turn that the loop has to be told of."""
+    """The conversation of the replay, with an open turn that the loop has to be told of. `fork.beyond_head` (invalid)
+    if there is no event `at`."""
     parse_model(model)
     origin = await conversations.get(conversation)
     turns = turns_of(await read_between(conversations, origin.id, 1, origin.head))
@@ -31,6 +32,8 @@ async def start_replay(
     if made is not None and made.parent is not None:
         turn = choose(turns, made.parent[1] + 1)  # the one that was meant then: others may have ended since
     else:
+        if at is not None and at > origin.head:
+            raise beyond_head(origin.id, origin.head, at)
         turn = choose(turns, at)
         made = await conversations.create(
             operation,
