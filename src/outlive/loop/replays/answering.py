@@ -18,7 +18,10 @@ from outlive.loop.state import Call, LastAnswer
 from outlive.loop.tools.port import ToolResult
 
 RECORDINGS_LIMIT = 8  # kept in memory
-PARTED = "The replay parts from its recording here. Nothing more was done: replay it with `execute` for that."
+PARTED = (
+    "The replay parts from its recording here. Nothing more was done: replay it with `execute` for that "
+    "(`--execute` on the command line)."
+)
 _ALONE = (
     "[This is a replay on a machine of its own: what the calls before this one did was only told from a recording, and "
     "is not in it.]"
