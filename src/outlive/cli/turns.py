@@ -2,12 +2,14 @@
 wait; let another model go on with it."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlive.base import InvalidError
+from outlive.base import InvalidError, OutliveError
 from outlive.cli.asking import open_client, say, say_json
 from outlive.cli.exit import DONE, FAILED, INTERRUPTED
 from outlive.cli.output import Json
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from outlive.client import Client
 
 TITLE_LENGTH = 80
+_NOT_TAKEN = frozenset({"invalid", "not_found", "denied"})  # of any other error the message may be there
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -56,12 +59,32 @@ def run(
       C=$(outlive run "Find out why the build is slow" --repo . --detach)
     """
     text = sys.stdin.read() if prompt == "-" else prompt
+    if not text.strip():
+        raise InvalidError("cli.usage", "The prompt is empty: say what is to be done.")
     if conversation is not None and (agent or repo or environment):
         raise InvalidError(
             "cli.usage", "A conversation keeps its agent, repository and environment: leave those options out."
         )
-    into = conversation or _begin(text, agent=agent, repo=repo, environment=environment)
-    return _leave(into, text, model, json) if detach else _follow(into, text, model, json)
+    ask = _leave if detach else _follow
+    if conversation:
+        return ask(conversation, text, model, json)
+    made = _begin(text, agent=agent, repo=repo, environment=environment)
+    with _archived_if_refused(made):
+        return ask(made, text, model, json)
+
+
+@contextmanager
+def _archived_if_refused(made: str) -> Iterator[None]:
+    """Nothing is left of a conversation whose first message was not taken."""
+    try:
+        yield
+    except OutliveError as error:
+        if error.kind in _NOT_TAKEN:
+            with suppress(OutliveError), open_client() as client:
+                found = client.conversations.get(made)
+                if found.head == 1:  # nothing was said in it: what was refused came before that
+                    found.archive()
+        raise
 
 
 def _leave(conversation: str, text: str, model: str | None, as_json: bool) -> int:

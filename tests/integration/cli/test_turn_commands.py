@@ -14,7 +14,9 @@ import pytest
 
 from eventually import eventually_sync
 from integration.stack.homes import COMMAND, Home
+from outlive.base import DeadlineError, InvalidError, OutliveError, UnavailableError
 from outlive.cli.main import run
+from outlive.cli.turns import _archived_if_refused
 from outlive.machine.backends.screens.ghostty import GhosttyScreens
 
 AGENT = """
@@ -181,6 +183,9 @@ def _read(main: int) -> bytes:
 
 def test_what_cannot_be_run_is_refused_before_anything_is_made(outlive: Run, tmp_path: Path) -> None:
     before = outlive("list", "--json").stdout
+    archived = outlive("list", "--archived", "--json").stdout
+    for nothing in ("", " \n"):
+        assert outlive("run", nothing).returncode == 2
     for arguments, code, said in (
         (("--repo", str(tmp_path)), 2, "not in a git repository"),
         (("--agent", "nobody"), 3, "no agent 'nobody'"),
@@ -190,6 +195,35 @@ def test_what_cannot_be_run_is_refused_before_anything_is_made(outlive: Run, tmp
         result = outlive("run", "Hello", *arguments)
         assert (result.returncode, said in result.stderr) == (code, True), result.stderr
     assert outlive("list", "--json").stdout == before
+    assert outlive("list", "--archived", "--json").stdout == archived
+
+
+@pytest.mark.parametrize("more", [(), ("--detach",)])
+def test_a_conversation_whose_first_message_is_refused_is_archived_again(outlive: Run, more: tuple[str, ...]) -> None:
+    before = outlive("list", "--json").stdout
+    refused = outlive("run", "Hello", "--model", "bogus", *more)
+    assert (refused.returncode, refused.stdout, "bogus" in refused.stderr) == (2, "", True)
+    assert outlive("list", "--json").stdout == before
+
+
+@pytest.mark.parametrize(
+    ("error", "is_said", "is_left"),
+    [
+        (InvalidError("x.y", "No."), False, False),
+        (InvalidError("x.y", "No."), True, True),
+        (UnavailableError("x.y", "Away."), False, True),
+        (DeadlineError("x.y", "Slow."), False, True),
+    ],
+)
+def test_only_what_holds_no_message_for_certain_is_archived(
+    outlive: Run, error: OutliveError, is_said: bool, is_left: bool
+) -> None:
+    made = outlive("new").stdout.strip()
+    if is_said:
+        outlive("send", made, "Hello")
+    with pytest.raises(type(error)), _archived_if_refused(made):
+        raise error
+    assert (shown(outlive, made)["archived_at"] is None) is is_left
 
 
 def test_a_repository_is_named_in_the_conversation(outlive: Run, tmp_path: Path) -> None:
