@@ -1,17 +1,19 @@
 """`outlive agents` and `outlive agent ...`: who answers, over the client."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outlive.base import NotFoundError, OutliveError
 from outlive.cli.asking import open_client, say, say_json, table
 from outlive.cli.definition_file import read_definition, told_by_field
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
-    from outlive.client import AgentFacts
+    from outlive.client import AgentFacts, Client
 
 agent_app = typer.Typer(
     name="agent",
@@ -66,10 +68,25 @@ def apply(
     definition = read_definition(file, "agent")
     with open_client() as client, told_by_field():
         made = client.agents.apply(definition)
+        if made.environment is not None:
+            _tell_of_missing(client, made.environment)
     if json:
         say_json(made.to_json())
     else:
         print(f"{made.name} version {made.version}", flush=True)
+
+
+def _tell_of_missing(client: "Client", environment: str) -> None:
+    """That the environment has to be built before the agent needs a machine. It is applied whatever comes of this."""
+    from outlive.cli.clean import clean_line
+
+    try:
+        client.environments.get(environment)
+    except NotFoundError:
+        said = f"There is no environment {clean_line(environment)!r} yet: make it with outlive environment build FILE"
+        print(said, file=sys.stderr, flush=True)
+    except OutliveError:
+        pass
 
 
 @agent_app.command()

@@ -81,7 +81,7 @@ def run(
     path = str(file.resolve())
     if found is None:
         batch = derive("batch", new_operation_id())
-        header = Header(batch, path, agent, model, environment, column, since=_since(agent))
+        header = Header(batch, path, agent, model, environment, column, since=_since(agent, environment))
         return _go_on(folder, header, items, options, json)
     given = {"file": path, "agent": agent, "model": model, "environment": environment, "column": column}
     for name, value in given.items():
@@ -159,11 +159,13 @@ def _read(file: Path, column: str | None) -> "list[Item]":
     return read_items(file.name, content, column)
 
 
-def _since(agent: str | None) -> str | None:
-    """Asked before anything is written: a stack that is not there, or an agent, is said at once."""
+def _since(agent: str | None, environment: str | None) -> str | None:
+    """Asked before anything is written: a stack, an agent or an environment that is not there is said at once."""
     with open_client() as client:
         if agent is not None:
             client.agents.get(agent)
+        if environment:
+            client.environments.get(environment)
         newest = client.conversations.list(limit=1)
     return newest[0].created_at if newest else None
 

@@ -113,6 +113,8 @@ def _begin(text: str, *, agent: str | None, repo: str | None, environment: str |
     title = clean_line(text)
     title = title if len(title) <= TITLE_LENGTH else f"{title[: TITLE_LENGTH - 1]}…"
     with open_client() as client:
+        if environment:  # the server takes one that is built later; whoever runs something needs it now
+            client.environments.get(environment)
         metadata = {"repo": _repo(client, repo)} if repo is not None else None
         return client.conversations.create(agent=agent, title=title, environment=environment, metadata=metadata).id
 

@@ -164,3 +164,27 @@ async def test_nothing_is_written_through_a_link_that_lies_in_the_way(
     assert done.returncode == 0
     assert precious.read_bytes() == b"mine"
     assert (target / "f").read_bytes() == b"from the machine"
+
+
+async def test_an_environment_that_is_not_there_is_said_before_anything_is_made(cli: Cli, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("Hello\n")
+    for command in (("run", "Hello", "--detach"), ("batch", "run", str(prompts))):
+        refused = await cli.run(*command, "--environment", "nope")
+        assert (refused.returncode, refused.stdout) == (3, b"")
+        assert refused.stderr == b"error: There is no environment 'nope'.\n"
+    assert (await cli.document("list"))["items"] == []
+    assert not prompts.with_name("prompts.txt.batch").exists()
+    assert (await cli.run("run", "Hello", "--detach", "--environment", "host")).returncode == 0
+
+
+async def test_an_agent_whose_environment_is_not_built_yet_is_applied_and_told_so(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "builder.toml"
+    agent = 'name = "builder"\nmodel = "demo:"\ninstructions = "Build."\ntools = []\nenvironment = "{}"\n'
+    file.write_text(agent.format("nope"))
+    applied = await cli.run("agent", "apply", str(file))
+    assert (applied.returncode, applied.stdout) == (0, b"builder version 1\n")
+    assert b"no environment 'nope' yet" in applied.stderr
+    assert b"outlive environment build FILE" in applied.stderr
+    file.write_text(agent.format("host"))
+    assert (await cli.run("agent", "apply", str(file))).stderr == b""
