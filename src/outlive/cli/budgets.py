@@ -1,11 +1,13 @@
 """`outlive budget`: what a conversation may use and has used, and giving it more."""
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from outlive.base import InvalidError
 from outlive.cli.asking import open_client, say, say_json, table
 from outlive.cli.output import Json
 
@@ -22,14 +24,14 @@ def add_commands(app: typer.Typer) -> None:
 
 def budget(
     conversation: Annotated[str, typer.Argument(metavar="C", help="Id of the conversation (conv_...).")],
-    tokens: Annotated[int, typer.Option("--tokens", min=0, help="Add so many tokens.")] = 0,
-    usd: Annotated[float, typer.Option("--usd", min=0, help="Add so many US dollars.")] = 0.0,
-    steps: Annotated[int, typer.Option("--steps", min=0, help="Add so many steps.")] = 0,
-    seconds: Annotated[float, typer.Option("--seconds", min=0, help="Add so many seconds.")] = 0.0,
+    tokens: Annotated[int | None, typer.Option("--tokens", help="Add so many tokens.")] = None,
+    usd: Annotated[float | None, typer.Option("--usd", help="Add so many US dollars.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Add so many steps.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", help="Add so many seconds.")] = None,
     scope: Annotated[Scope, typer.Option("--for", help="Whose limits.")] = Scope.BOTH,
     json: Json = False,
 ) -> None:
-    """Show what a conversation may use and has used; with an amount, give it more.
+    """Show what a conversation may use and has used; with an amount, give it more. Only what is limited can be raised.
 
     \b
     Examples:
@@ -38,7 +40,10 @@ def budget(
       outlive budget conv_0198... --steps 20 --for turn
     """
     given = {"tokens": tokens, "usd": usd, "steps": steps, "seconds": seconds}
-    added = {name: value for name, value in given.items() if value}
+    added = {name: value for name, value in given.items() if value is not None}
+    for name, value in added.items():
+        if not 0 < value < math.inf:
+            raise InvalidError("cli.usage", f"--{name} is how much is added: more than 0, not {value:g}.")
     with open_client() as client:
         found = client.conversations.get(conversation)
         shown = found.raise_budget(scope=scope.value, **added) if added else found.budget()

@@ -15,7 +15,7 @@ from outlive.conversation.log import Append
 pytestmark = pytest.mark.anyio
 
 AT, LATER = "2030-01-02T03:04:05.000006Z", "2999-01-01T00:00:00.000000Z"
-BUDGET = {"turn": {"tokens": 1000, "steps": 5}, "conversation": {"usd": 2.5}}
+BUDGET = {"turn": {"tokens": 1000, "steps": 5}, "conversation": {"tokens": 9000, "usd": 2.5}}
 
 
 async def agent(api: Api, **more: Any) -> Any:
@@ -72,7 +72,10 @@ async def test_a_raise_answers_the_question_only_if_it_lifts_the_limit_that_was_
         await api.http.post(f"/v1/conversations/{id}/budget", json={"tokens": 500}, headers=key) for _ in range(2)
     ]
     assert answers[0].json() == answers[1].json()
-    assert answers[0].json()["limits"] == {"turn": {"tokens": 1500, "steps": 6}, "conversation": {"usd": 7.5}}
+    assert answers[0].json()["limits"] == {
+        "turn": {"tokens": 1500, "steps": 6},
+        "conversation": {"tokens": 9510, "usd": 7.5},
+    }
     assert answers[0].json()["question"] is None
     assert await state_of(api, approval) == "approved"
     listed = (await api.http.get("/v1/approvals")).json()["items"]
@@ -102,6 +105,23 @@ async def test_what_is_no_raise_is_refused(api: Api, body: dict[str, Any]) -> No
     assert_problem(await give(api, id, **body), 422)
 
 
+async def test_what_raises_no_limit_is_refused_with_the_limits_that_there_are(api: Api) -> None:
+    id, _ = await begin(api)
+    idle = (await api.http.post("/v1/conversations", json={"agent": "thrifty"}, headers=fresh_key())).json()["id"]
+    for conversation, body, said in (
+        (id, {"seconds": 5.0}, "of a turn (one is open): tokens, steps; of the conversation: tokens, usd."),
+        (id, {"usd": 5.0, "scope": "turn"}, "of a turn (one is open): tokens, steps; "),
+        (id, {"steps": 5, "scope": "conversation"}, "of the conversation: tokens, usd."),
+        (idle, {"steps": 5}, "of a turn (none is open): tokens, steps; "),
+    ):
+        head = (await api.http.get(f"/v1/conversations/{conversation}")).json()["head"]
+        problem = assert_problem(await give(api, conversation, **body), 409)
+        assert (problem["code"], said in problem["detail"]) == ("budget.no_limit", True), problem["detail"]
+        assert (await api.http.get(f"/v1/conversations/{conversation}")).json()["head"] == head, "nothing is written"
+    mixed = (await give(api, id, seconds=5.0, steps=1)).json()["limits"]
+    assert mixed["turn"] == {"tokens": 1000, "steps": 6}, "it is added to the limits that there are"
+
+
 async def test_no_agent_raises_a_budget_and_none_is_raised_for_a_turn_that_is_not_there(api: Api) -> None:
     id, _ = await begin(api)
     body = {"name": "bot", "kind": "agent", "rights": ["approve", "admin"]}
@@ -109,7 +129,7 @@ async def test_no_agent_raises_a_budget_and_none_is_raised_for_a_turn_that_is_no
     assert assert_problem(await give(api, id, token, usd=1.0), 403)["code"] == "approval.not_yours"
     idle = (await api.http.post("/v1/conversations", json={"agent": "thrifty"}, headers=fresh_key())).json()["id"]
     assert assert_problem(await give(api, idle, usd=1.0, scope="turn"), 409)["code"] == "turn.none_open"
-    assert (await give(api, idle, usd=1.0)).json()["limits"]["conversation"] == {"usd": 3.5}
+    assert (await give(api, idle, usd=1.0)).json()["limits"]["conversation"] == {"tokens": 9000, "usd": 3.5}
 
 
 async def test_a_budget_that_cannot_be_kept_is_refused_when_the_agent_is_applied(api: Api) -> None:
@@ -125,4 +145,7 @@ async def test_the_sdk_shows_and_raises(api: Api) -> None:
         assert (await conversation.budget())["limits"] == BUDGET
         assert (await client.approvals.approve(approval, amount=7)).state == "approved"
         raised = await conversation.raise_budget(usd=1.0, scope="conversation")
-        assert raised["limits"] == {"turn": {"tokens": 1007, "steps": 5}, "conversation": {"usd": 3.5}}
+        assert raised["limits"] == {
+            "turn": {"tokens": 1007, "steps": 5},
+            "conversation": {"tokens": 9000, "usd": 3.5},
+        }

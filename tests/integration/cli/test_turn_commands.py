@@ -296,6 +296,25 @@ def test_an_agent_is_applied_from_its_file_listed_and_shown(outlive: Run, tmp_pa
     assert outlive("agent", "apply", str(file)).returncode == 2
 
 
+def test_a_budget_is_raised_only_where_it_is_limited(outlive: Run, tmp_path: Path) -> None:
+    file = tmp_path / "saver.toml"
+    file.write_text(AGENT.replace("reviewer", "saver").replace("[budget]", "[budget.conversation]"))
+    assert outlive("agent", "apply", str(file)).returncode == 0
+    made = outlive("new", "--agent", "saver").stdout.strip()
+    for arguments, code, said in (
+        (("--usd", "5"), 1, "limits of the conversation: tokens"),
+        (("--steps", "0"), 2, "--steps"),
+        (("--tokens", "-1"), 2, "--tokens"),
+        (("--usd", "0", "--tokens", "5"), 2, "--usd"),
+        (("--seconds", "nan"), 2, "--seconds"),
+    ):
+        refused = outlive("budget", made, *arguments)
+        assert (refused.returncode, refused.stdout, said in refused.stderr) == (code, "", True), refused.stderr
+    assert shown(outlive, made)["head"] == 1, "nothing is written"
+    raised = json.loads(outlive("budget", made, "--tokens", "5", "--json").stdout)
+    assert raised["limits"]["conversation"] == {"tokens": 1005}
+
+
 def test_the_example_of_the_interface_runs_as_it_stands(answering: Home) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", INTERFACE_EXAMPLE],

@@ -95,7 +95,7 @@ async def test_calls_at_the_same_time_do_not_pass_the_limit_of_steps(stage: Stag
 async def test_answers_get_shorter_as_money_goes_and_a_person_is_asked_when_none_fits(
     stage: Stage, provider: PretendProvider
 ) -> None:
-    conversation = await thrifty(stage, conversation={"usd": 0.01})
+    conversation = await thrifty(stage, turn={"usd": 1.0}, conversation={"usd": 0.01, "tokens": 1_000_000})
     turns: list[TurnId] = []
     while not turns or (events := await ended_or_parked(stage, conversation, turns[-1]))[-1].type == "turn.finished":
         turns.append(await stage.send(conversation, "[[big 1000]]"))
@@ -122,7 +122,7 @@ async def test_answers_get_shorter_as_money_goes_and_a_person_is_asked_when_none
     found = await budgets_of(stage).find(await stage.parts.conversations.get(conversation))
     assert found is not None
     shown = found.to_json()
-    assert shown["limits"] == {"turn": {}, "conversation": {"usd": 1.01}}
+    assert shown["limits"] == {"turn": {"usd": 1.0}, "conversation": {"usd": 1.01, "tokens": 1_000_005}}
     assert shown["used"]["conversation"]["steps"] == len(turns)
 
 

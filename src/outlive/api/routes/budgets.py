@@ -15,7 +15,7 @@ from outlive.api.parts import parts_of, principal_of
 from outlive.api.routes.conversations import IdInPath, conversation_id
 from outlive.api.routes.messages import submit
 from outlive.api.shapes import NoQuery
-from outlive.base import ConflictError, ConversationId, CrashPoint, OperationId, reach
+from outlive.base import ConversationId, CrashPoint, OperationId, reach
 from outlive.governance import Answer
 from outlive.governance.identity import check_may_approve
 
@@ -24,10 +24,7 @@ router = APIRouter(prefix="/v1")
 
 async def _shown(request: Request, conversation: ConversationId) -> dict[str, Any]:
     parts = parts_of(request)
-    found = await parts.budgets.find(await parts.conversations.get(conversation))
-    if found is None:
-        raise ConflictError("budget.none", f"The agent of {conversation!r} has no budget: nothing of it is limited.")
-    return found.to_json()
+    return (await parts.budgets.get(await parts.conversations.get(conversation))).to_json()
 
 
 @router.get("/conversations/{conversation}/budget", response_model=BudgetShown, responses=problems(404, 409))

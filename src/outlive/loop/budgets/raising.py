@@ -2,6 +2,7 @@
 
 Rule 1: a raise is an event of the log, `budget.raised`. One that lifts the limit that a person was asked about answers
         that question, in the same batch; any other leaves the question open.
+        One that raises nothing is refused.
 Rule 2: what is shown is made from the log; the folds are kept, so that looking often reads only what is new. Bounded.
 """
 
@@ -21,7 +22,7 @@ from outlive.base import (
 )
 from outlive.conversation.approvals import decide_key
 from outlive.conversation.conversations import PAGE, Conversations
-from outlive.conversation.events import ApprovalDecided, BudgetRaised, BudgetScope, NewEvent
+from outlive.conversation.events import ApprovalDecided, BudgetLimit, BudgetRaised, BudgetScope, NewEvent
 from outlive.conversation.log import Append, Conversation
 from outlive.loop.agents import DEFAULT_AGENT, AgentRegistry
 from outlive.loop.budgets.amounts import Budget, budget_of
@@ -41,8 +42,9 @@ class BudgetView(NamedTuple):
     budget: Budget
     ledger: Ledger
 
-    def to_json(self) -> dict[str, Any]:
-        limits = {
+    @property
+    def limits(self) -> dict[BudgetScope, dict[BudgetLimit, float]]:
+        return {
             scope: {
                 limit: named + self.ledger.raised[scope].get(limit, 0)
                 for limit in LIMITS
@@ -50,9 +52,16 @@ class BudgetView(NamedTuple):
             }
             for scope in _SCOPES
         }
+
+    def is_raised_by(self, given: BudgetRaised, *, is_open: bool) -> bool:
+        """Whether this is more of anything that is limited; of a turn only while one `is_open`."""
+        scopes = [each for each in _SCOPES if given.scope in (each, "both") and (is_open or each != "turn")]
+        return any(getattr(given, limit) > 0 for scope in scopes for limit in self.limits[scope])
+
+    def to_json(self) -> dict[str, Any]:
         question = self.ledger.question
         return {
-            "limits": limits,
+            "limits": self.limits,
             "used": {scope: self.ledger.used(scope).to_json() for scope in _SCOPES},
             "question": question._asdict() if question is not None else None,
         }
@@ -85,15 +94,17 @@ class Budgets:
 
     async def give(self, operation: OperationId, conversation: ConversationId, given: BudgetRaised, actor: str) -> None:
         """Add to the limits: in the log when this returns. The same operation again changes nothing. `conflict` if it
-        is for a turn, and none is open."""
+        is for a turn, and none is open, or if nothing of what is given is limited."""
         event = EventId(derive("evt", operation))
         for _ in range(_TRIES):
             found = await self._conversations.get(conversation)
+            view = await self.find(found)
             fold = await self._fold(conversation)
             if event in fold.raises:
                 return
             if given.scope == "turn" and found.turn is None:
                 raise ConflictError("turn.none_open", f"No turn is open in {conversation!r}: raise the conversation's.")
+            _check_raised(conversation, view, given, is_open=found.turn is not None)
             now = to_text(self._clock.now())
             question = fold.ledger(now).question
             news, key = [NewEvent(given, now, event)], f"raise/{operation}"
@@ -111,6 +122,13 @@ class Budgets:
                     raise
         raise UnavailableError("budget.busy", "The conversation is written to all the time; try again.")
 
+    async def get(self, conversation: Conversation) -> BudgetView:
+        """As `find`; `conflict` if there is no budget."""
+        found = await self.find(conversation)
+        if found is None:
+            raise _no_budget(conversation.id)
+        return found
+
     async def _fold(self, conversation: ConversationId) -> BudgetFold:
         """At the head of the log, as it is now."""
         fold = self._folds.get(conversation) or BudgetFold()
@@ -122,3 +140,20 @@ class Budgets:
         while len(self._folds) > KEPT:
             self._folds.popitem(last=False)
         return fold
+
+
+def _no_budget(conversation: ConversationId) -> ConflictError:
+    return ConflictError("budget.none", f"The agent of {conversation!r} has no budget: nothing of it is limited.")
+
+
+def _check_raised(conversation: ConversationId, view: BudgetView | None, given: BudgetRaised, *, is_open: bool) -> None:
+    if view is None:
+        raise _no_budget(conversation)
+    if view.is_raised_by(given, is_open=is_open):
+        return
+    turn, whole = (", ".join(view.limits[scope]) for scope in _SCOPES)
+    there = [f"of a turn ({'one' if is_open else 'none'} is open): {turn}"] if turn else []
+    there += [f"of the conversation: {whole}"] if whole else []
+    raise ConflictError(
+        "budget.no_limit", f"This raises no limit of {conversation!r}. There are limits {'; '.join(there)}."
+    )
