@@ -21,9 +21,15 @@ for event in conversation.run(sys.argv[1] if len(sys.argv) > 1 else TASK):
         print(f"lead      {event.data['text']}")
     elif event.type == "turn.finished" and event.data["outcome"] != "done":
         sys.exit(f"The turn is {event.data['outcome']}: {event.data['reason']}")
-for each in conversation.subagents():
+subagents = conversation.subagents()
+has_machine = conversation.refresh().machine_id is not None
+if not subagents or not has_machine:
+    if has_machine:
+        conversation.machine().delete()
+    sys.exit("The model gave no work to subagents on forks: name one that can in lead.toml.")
+for each in subagents:
     child = client.conversations.get(each["conversation"])
     said = [event.data["text"] for event in child.events() if event.type == "model.responded"]
-    print(f"subagent  on a {each['machine']}, {each['outcome']}: {said[-1]}")
+    print(f"subagent  on a {each['machine']}, {each['outcome']}: {said[-1] if said else '(said nothing)'}")
 print(f"and here  {' '.join(conversation.machine().exec('cat numbers.txt').stdout.split())}")
 conversation.machine().delete()

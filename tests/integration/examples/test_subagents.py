@@ -36,15 +36,19 @@ SCRIPT = " ".join(
 )
 
 
-def test_the_example_of_subagents_prints_what_its_page_and_the_guide_show(stack: Home) -> None:
-    ran = subprocess.run(
-        [sys.executable, "run.py", SCRIPT],
-        cwd=FOLDER,
+def run(stack: Home, folder: Path, script: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "run.py", script],
+        cwd=folder,
         env=stack.environment,
         capture_output=True,
         text=True,
         timeout=240,
     )
+
+
+def test_the_example_of_subagents_prints_what_its_page_and_the_guide_show(stack: Home) -> None:
+    ran = run(stack, FOLDER, SCRIPT)
     assert ran.returncode == 0, ran.stderr
     for page in PAGES:
         [shown] = re.findall(r"\$ python run\.py\n(.*?)```", page.read_text(), re.DOTALL)
@@ -52,3 +56,15 @@ def test_the_example_of_subagents_prints_what_its_page_and_the_guide_show(stack:
         assert [sorted(lines), lines[0], lines[-1]] == [sorted(told), told[0], told[-1]], (
             page
         )  # which began first may vary
+
+
+@pytest.mark.parametrize("model", ["demo:", "anthropic:claude-sonnet-5-5"])
+def test_the_example_says_why_where_the_model_gives_no_work_to_subagents(
+    stack: Home, tmp_path: Path, model: str
+) -> None:
+    for name in ("run.py", "lead.toml"):
+        text = (FOLDER / name).read_text()
+        (tmp_path / name).write_text(text.replace("anthropic:claude-sonnet-5-5", model))
+    ran = run(stack, tmp_path, tool("shell", command="echo 1 > numbers.txt"))
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
+    assert "gave no work to subagents" in ran.stderr
