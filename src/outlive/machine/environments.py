@@ -105,10 +105,11 @@ class Environments:
         return [known[name] for name in sorted(known)]
 
     async def log(self, name: str) -> bytes:
-        """What its build has said so far. `environment.no_log` if it was never built."""
+        """What its newest build has said so far. `environment.no_log` if none has begun."""
         found = await self.get(name)
         if found.log_key is None:
-            raise NotFoundError("environment.no_log", f"Environment {name!r} has no log: nothing was built for it.")
+            why = "its build has not begun" if found.state == "building" else "nothing was built for it"
+            raise NotFoundError("environment.no_log", f"Environment {name!r} has no log: {why}.")
         return await self._read_log(found.log_key)
 
     async def resolve(self, name: str) -> Recipe:
@@ -202,7 +203,7 @@ def defined_again(found: Environment, warm: int, now: datetime) -> Environment:
     if found.warm != warm:
         news["warm"] = warm
     if found.state == "failed":
-        news |= {"state": "building", "tries": found.tries + 1, "reason": None}
+        news |= {"state": "building", "tries": found.tries + 1, "reason": None, "log_key": None}
     return found.model_copy(update={**news, "changed_at": now}) if news else found
 
 

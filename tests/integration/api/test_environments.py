@@ -70,6 +70,25 @@ async def test_the_log_of_a_build_is_read_from_where_one_is(stack: MachineApi, t
     assert (await stack.http.get("/v1/environments/web/log", params={"after": 1000})).text == ""
 
 
+async def test_a_build_that_is_tried_again_does_not_tell_what_the_try_before_said(
+    stack: MachineApi, tmp_path: Path
+) -> None:
+    body = {"name": "web", "install": ["true"]}
+    digest = (await stack.http.post("/v1/environments", json=body)).json()["digest"]
+    records, objects = stack.node.records.environments, open_objects(str(tmp_path / "objects"))
+    for number in (1, 2):
+        key = log_key(digest, number)
+        await objects.replace(key, b"of try %d\n" % number)
+    await records.change(digest, lambda found: begun(found, log_key(digest, 1), found.changed_at))
+    await records.change(digest, lambda found: failed(found, 1, "why", found.changed_at))
+    assert (await stack.http.get("/v1/environments/web/log")).text == "of try 1\n"
+    assert not (await stack.http.post("/v1/environments", json=body)).json()["has_log"]
+    not_begun = assert_problem(await stack.http.get("/v1/environments/web/log"), 404)
+    assert (not_begun["code"], "has not begun" in not_begun["detail"]) == ("environment.no_log", True)
+    await records.change(digest, lambda found: begun(found, log_key(digest, 2), found.changed_at))
+    assert (await stack.http.get("/v1/environments/web/log")).text == "of try 2\n"
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -45,6 +45,7 @@ def test_what_failed_is_tried_again_when_it_is_defined_again() -> None:
     assert (lost.state, lost.reason) == ("failed", "why")
     again = defined_again(lost, 1, LATER)
     assert (again.state, again.tries, again.reason) == ("building", 2, None)
+    assert defined_again(begun(lost, "try-1.log", AT), 1, LATER).log_key is None, "what the try before said is not its"
     assert is_being_built(again, 2)
     assert not is_being_built(again, 1)
 
