@@ -86,7 +86,8 @@ def check_may_type(lease: Lease | None, operator: Operator) -> None:
     """Also for a signal: Ctrl-C by another way. It takes no lease, and goes past nobody's."""
     _check_right(operator, "type")
     if lease is not None and lease.operator != operator.id:
-        raise _leased(lease, "wait until it is free, or take it.")
+        may_take = _why_not_to_take(lease, operator) is None
+        raise _leased(lease, f"wait until it is free{', or take it' if may_take else ''}.")
 
 
 def may_resize(lease: Lease | None, operator: Operator) -> bool:
@@ -131,12 +132,16 @@ def _check_right(operator: Operator, right: Right) -> None:
 
 
 def _check_may_take(lease: Lease | None, operator: Operator) -> None:
-    if lease is None:
-        return
+    if lease is not None and (why := _why_not_to_take(lease, operator)) is not None:
+        raise _take_denied(lease, why)
+
+
+def _why_not_to_take(lease: Lease, operator: Operator) -> str | None:
     if "take" not in operator.rights:
-        raise _take_denied(lease, f"{operator.name!r} has no right to take it.")
+        return f"{operator.name!r} has no right to take it."
     if operator.kind == "agent" and lease.kind != "agent":
-        raise _take_denied(lease, "An agent takes only from an agent.")
+        return "An agent takes only from an agent."
+    return None
 
 
 def _leased(lease: Lease, advice: str) -> OutliveError:

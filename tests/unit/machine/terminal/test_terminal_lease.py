@@ -239,6 +239,15 @@ def test_an_agent_closes_its_own_terminal_unless_a_person_a_device_or_a_service_
         assert (refused.value.code, refused.value.facts["operator"]) == ("terminal.leased", OTHER)
 
 
+def test_only_one_who_may_take_it_is_told_to() -> None:
+    held = a_lease(OTHER, "person")
+    with pytest.raises(OutliveError, match=r"wait until it is free, or take it\.$"):
+        type_(held, an_operator("person", "take"))
+    for who in (an_operator("agent", "take"), an_operator("person", "type")):
+        with pytest.raises(OutliveError, match=r"wait until it is free\.$"):
+            type_(held, who)
+
+
 def test_a_lease_ends_when_its_holder_is_away_and_silent_for_the_grace() -> None:
     lease = a_lease(ME, "agent")
     assert leases.decide_expiry(lease, is_attached=False, idle_s=LEASE_GRACE_S - 0.01) == lease
