@@ -28,7 +28,6 @@ from outlive.client import AsyncClient, TerminalExit, TerminalFacts, TerminalOut
 from outlive.client.attaching import Attachment
 
 PATIENCE_S = 3.0
-LINGER_S = 2.0  # after the end of what a pipe had to say
 NOTICE_S = 3.0
 _NOTICES = 16  # waiting to be shown; more are dropped
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -40,7 +39,7 @@ class Asked(NamedTuple):
     takes: bool
     offset: int | None
     as_json: bool
-    linger_s: float = LINGER_S
+    linger_s: float | None = None
 
 
 def attach_to_screen(asked: Asked) -> int:

@@ -1,7 +1,8 @@
 """`outlive attach` where nobody sits: from a pipe, into a pipe or a file, or as JSON lines.
 
-What comes in on standard input is typed. When it has ended, and something was typed, this leaves as soon as the
-terminal has been silent for a while; without anything typed it stays until the terminal ends.
+What comes in on standard input is typed, or dropped by one who only looks on. When it has ended this leaves as soon as
+the terminal has been silent for a while, if something was typed or somebody said for how long. Else it stays until the
+terminal ends: a script that follows one has nothing on its standard input.
 """
 
 import sys
@@ -14,10 +15,12 @@ from outlive.cli.render import json_text
 from outlive.client import TerminalExit, TerminalOutput
 from outlive.client.attaching import Attachment
 
+LINGER_S = 2.0  # after the end of what a pipe had to say
+
 
 class Passing:
     def __init__(
-        self, local: LocalTerminal, attachment: Attachment, *, types: bool, as_json: bool, linger_s: float
+        self, local: LocalTerminal, attachment: Attachment, *, types: bool, as_json: bool, linger_s: float | None
     ) -> None:
         self._local = local
         self._attachment = attachment
@@ -32,7 +35,7 @@ class Passing:
         """How it ended; None: it goes on without us."""
         try:
             async with self._attachment, anyio.create_task_group() as group:
-                if self._types:
+                if self._types or (self._linger_s is not None and not self._local.is_keyboard):
                     group.start_soon(self._type, group.cancel_scope)
                 await self._show()
                 group.cancel_scope.cancel()
@@ -57,14 +60,19 @@ class Passing:
     async def _type(self, scope: anyio.CancelScope) -> None:
         has_typed = False
         while data := await self._local.read():
-            has_typed = True
-            await self._attachment.send(data)
-        if not has_typed:
+            if self._types:
+                has_typed = True
+                await self._attachment.send(data)
+        if has_typed:
+            await self._attachment.end_input()
+        elif self._linger_s is None:
             return
-        await self._attachment.end_input()
+        else:
+            await self._heard.wait()  # silence counts from when we are there
+        linger_s = LINGER_S if self._linger_s is None else self._linger_s
         while True:
             self._heard = anyio.Event()
-            with anyio.move_on_after(self._linger_s) as silence:
+            with anyio.move_on_after(linger_s) as silence:
                 await self._heard.wait()
             if silence.cancelled_caught:
                 scope.cancel()

@@ -86,8 +86,9 @@ def attach(
         int | None, typer.Option("--from", min=0, metavar="OFFSET", help="Show every byte of output since this one.")
     ] = None,
     linger_s: Annotated[
-        float, typer.Option("--linger", min=0, help="Seconds of silence after which input from a pipe is done.")
-    ] = 2.0,
+        float | None,
+        typer.Option("--linger", min=0, help="Leave after so many seconds of silence when input from a pipe is over."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print each frame as a line of JSON.")] = False,
 ) -> None:
     """Sit down at a terminal: its screen here, your keys there. Ctrl-] opens a menu: d detach, t take, y yield.
@@ -96,8 +97,9 @@ def attach(
     it. When the connection is lost, it comes back by itself where it was. Sequences that could attack your terminal
     (clipboard, queries, window) are left out.
 
-    Input from a pipe is typed; when it has ended and the terminal was silent for a while (--linger), this leaves.
-    Output into a pipe or file is the terminal's own, byte by byte, from now on.
+    Input from a pipe is typed; when it has ended and the terminal was silent for a while (--linger, else 2 seconds),
+    this leaves. If nothing came in, or with --observe, only --linger makes it leave: without, it goes on until the
+    terminal ends. Output into a pipe or file is the terminal's own, byte by byte, from now on.
 
     Exits with the exit code of the program in the terminal, or with 0 after leaving it.
 
@@ -106,6 +108,7 @@ def attach(
       outlive attach term_0198...
       outlive attach term_0198... --observe
       echo "make test" | outlive attach term_0198...
+      outlive attach term_0198... --observe --linger 5 < /dev/null
       outlive attach term_0198... --observe --from 0 > output.bin
     """
     from outlive.cli.attach import Asked, attach_to_screen
