@@ -37,6 +37,11 @@ from outlive.cli.output import first_error, print_error
 
 _TEMPORAL = "temporalio.bridge.temporal_sdk_bridge"  # its runtime has threads of its own
 
+_WHAT_TO_SET = (
+    "The server at OUTLIVE_URL wants a token: set OUTLIVE_TOKEN. On the server's host the owner's is in "
+    "$OUTLIVE_HOME/endpoint.json; another one is made by `outlive principal create`."
+)
+
 _HELP = """The self-hosted runtime for cloud agents that outlive their machine, their client, their worker and their
 deploy.
 
@@ -167,5 +172,7 @@ def _print_nowhere(stream: TextIO) -> None:
 
 
 def _fail(error: OutliveError, as_json: bool) -> int:
-    print_error(error.kind, error.code, error.message, as_json=as_json)
+    # The API says which header it wants; here somebody looks for what to set.
+    said = _WHAT_TO_SET if error.code == "token.missing" else error.message
+    print_error(error.kind, error.code, said, as_json=as_json)
     return EXIT_CODES[error.kind]

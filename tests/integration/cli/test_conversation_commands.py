@@ -105,6 +105,13 @@ def test_a_position_that_is_none_is_wrong_use(running: Home) -> None:
     assert running.run("follow", id, "--after", f"1-{other[-8:]}-1").returncode == 2
 
 
+def test_one_without_a_token_is_told_what_to_set(running: Home) -> None:
+    result = running.run("list", "--json", OUTLIVE_URL=running.endpoint["url"])
+    assert (result.returncode, json.loads(result.stdout)["code"]) == (4, "token.missing")
+    assert "set OUTLIVE_TOKEN" in result.stderr
+    assert "Authorization" not in result.stderr + result.stdout
+
+
 def test_an_unknown_token_is_denied(running: Home) -> None:
     url = running.endpoint["url"]
     result = running.run("list", "--json", OUTLIVE_URL=url, OUTLIVE_TOKEN="wrong")
