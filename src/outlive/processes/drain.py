@@ -9,6 +9,7 @@ import anyio
 from outlive.base import MachineId, SystemClock
 from outlive.machine.node.node import Node, open_node
 from outlive.machine.node.watch import keep_lease
+from outlive.machine.records import MachineRecords
 from outlive.machine.status import Node as NodeRecord
 from outlive.wiring.build import open_object_store, open_stores
 from outlive.wiring.node import has_leftovers, open_node_parts
@@ -50,19 +51,23 @@ async def drain_node(settings: Settings, say: Say) -> list[MachineId]:
             # Without a lease nothing may run here, and what does not run cannot be asked to prepare for its sleep.
             await group.start(keep_lease, node, record)
             await node.adoption.adopt()
-            _announce(node, say)
+            await _announce(node, parts.machines, say)
             stuck = await node.drain()
             group.cancel_scope.cancel()
     return stuck
 
 
-def _announce(node: Node, say: Say) -> None:
+async def _announce(node: Node, records: MachineRecords, say: Say) -> None:
     number = len(node.residents)
     if number:
         say(f"hibernating {number} {'machine' if number == 1 else 'machines'} left on this host")
     for resident in node.residents:
         if "halted" in resident.frozen:
             say(f"{resident.id} was paused by a person: its files are saved, its memory is not")
+        elif (await records.get(resident.id)).is_warm:
+            say(f"{resident.id} waited in a warm pool: it is nobody's yet")
+        else:
+            say(f"{resident.id} still ran")
 
 
 class _Nobody:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,11 @@ class Home:
     def kill(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
         eventually_sync(lambda: proc.find(pid) is None)
+
+    def query(self, statement: str) -> list[tuple[str, ...]]:
+        """What its database says."""
+        with closing(sqlite3.connect(f"file:{self.path / 'outlive.db'}?mode=ro", uri=True)) as database:
+            return database.execute(statement).fetchall()
 
     # ── talking to it ──
 

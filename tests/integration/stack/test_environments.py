@@ -1,9 +1,7 @@
 """An environment is built by the real stack, also when the worker is killed in the middle of it; its machines wait."""
 
 import json
-import sqlite3
 import urllib.request
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -102,9 +100,9 @@ def test_an_api_that_dies_between_a_claim_and_its_answer_gives_out_one_machine(h
     with Client(home.endpoint["url"], home.endpoint["token"], patience_s=60) as client:
         machine = client.machines.create(environment="pooled", name="mine")
     assert home.api_pid() != before
-    given_out = _query(home, "SELECT id FROM machines WHERE NOT is_warm")
+    given_out = home.query("SELECT id FROM machines WHERE NOT is_warm")
     assert given_out == [(machine.id,)]
-    assert _query(home, "SELECT id FROM machines WHERE claimed_by IS NOT NULL") == given_out
+    assert home.query("SELECT id FROM machines WHERE claimed_by IS NOT NULL") == given_out
     assert machine.name == "mine"
 
 
@@ -121,9 +119,4 @@ def _said(home: Home) -> str:
 
 
 def _waiting(home: Home) -> int:
-    return len(_query(home, "SELECT id FROM machines WHERE is_warm AND state = 'running'"))
-
-
-def _query(home: Home, statement: str) -> list[tuple[str, ...]]:
-    with closing(sqlite3.connect(f"file:{home.path / 'outlive.db'}?mode=ro", uri=True)) as database:
-        return database.execute(statement).fetchall()
+    return len(home.query("SELECT id FROM machines WHERE is_warm AND state = 'running'"))

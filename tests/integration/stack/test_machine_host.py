@@ -46,11 +46,17 @@ def test_down_hibernates_what_a_dead_stack_left_and_the_doctor_sees_the_node_liv
     machine, paused = _make(home), _make(home)
     home.post(f"/v1/machines/{paused}/exec", {"command": "echo kept > file"})
     home.post(f"/v1/machines/{paused}/pause")
+    home.post("/v1/environments", {"name": "pooled", "base": "host", "warm": 1})
+    pooled = "SELECT id FROM machines WHERE is_warm AND state = 'running'"
+    eventually_sync(lambda: len(home.query(pooled)) == 1, within_s=60)
+    [(warm,)] = home.query(pooled)
 
     _kill_all(home)
     down = home.run("down")
     assert down.returncode == 0
-    assert "hibernating 2 machines left on this host" in down.stderr
+    assert "hibernating 3 machines left on this host" in down.stderr
+    assert f"{machine} still ran" in down.stderr
+    assert f"{warm} waited in a warm pool" in down.stderr
     assert f"{paused} was paused by a person: its files are saved, its memory is not" in down.stderr
     assert_nothing_left(home.path / "node", cgroup_name(home.path / "node"))
     drained = home.run("node", "--drain", "--json")
