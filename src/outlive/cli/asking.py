@@ -1,5 +1,6 @@
 """What commands that ask the server share: its client, and how an answer is said. What is dear to import comes late."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,6 +17,21 @@ def open_client() -> "Iterator[Client]":
 
     with Client(patience_s=PATIENCE_S) as client:
         yield client
+
+
+@contextmanager
+def told_on_ctrl_c(text: str) -> Iterator[None]:
+    """Around a request that the server carries out also if nobody waits for its answer."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say_aside(text)
+        raise
+
+
+def say_aside(text: str) -> None:
+    """What is no part of the answer."""
+    print(f"outlive: {text}", file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlive.base import ConflictError
-from outlive.cli.asking import open_client, say, say_json, table
+from outlive.cli.asking import open_client, say, say_json, table, told_on_ctrl_c
 from outlive.cli.definition_file import read_definition, told_by_field
 from outlive.cli.output import Json
 
@@ -68,8 +68,12 @@ def build(
     Example:
       outlive environment build web.toml && outlive machine create --environment web
     """
+    from outlive.cli.render import clean_line
+
     definition = read_definition(file, "environment")
-    with open_client() as client, told_by_field():
+    name = clean_line(str(definition.get("name", "NAME")))
+    left = f"a build that has begun goes on; see: outlive environment log {name}"
+    with open_client() as client, told_by_field(), told_on_ctrl_c(left):
         built = client.environments.build(definition, on_log=_show)
     if built.state == "failed":
         raise ConflictError("environment.failed", f"{built.name} could not be built: {built.reason}")

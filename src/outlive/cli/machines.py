@@ -5,15 +5,17 @@ reaches a terminal.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlive.cli.asking import open_client, say, say_json, table
+from outlive.base import OutliveError
+from outlive.cli.asking import open_client, say, say_aside, say_json, table, told_on_ctrl_c
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
-    from outlive.client import Machine, MachineFacts
+    from outlive.client import Client, Machine, MachineFacts
 
 Id = Annotated[str, typer.Argument(metavar="M", help="Id of the machine (mach_...).")]
 
@@ -90,8 +92,19 @@ def create(
       M=$(outlive machine create --name build) && outlive machine exec $M -- uname -a
     """
     with open_client() as client:
-        made = client.machines.create(environment=environment, name=name, conversation=conversation)
+        with told_on_ctrl_c("the machine may still come; see: outlive machines"):
+            made = client.machines.create(environment=environment, name=name, conversation=conversation)
         _say_machine(made, made.id, as_json=json)
+        if conversation is not None:
+            _say_whose(client, conversation, made.id)
+
+
+def _say_whose(client: "Client", conversation: str, made: str) -> None:
+    """A conversation that has a machine keeps it: the new one is nobody's place of work."""
+    with suppress(OutliveError):  # the machine is made, and its id was said
+        kept = client.conversations.get(conversation).machine_id
+        if kept is not None and kept != made:
+            say_aside(f"{conversation} keeps its machine {kept}: its agent does not work in {made}")
 
 
 @machine_app.command()
@@ -245,7 +258,9 @@ def fork(
       outlive machine fork mach_0198... --count 4
     """
     with open_client() as client:
-        made = client.machines.get(machine).fork(count)
+        found = client.machines.get(machine)
+        with told_on_ctrl_c(f"the {'copy' if count == 1 else 'copies'} may still come; see: outlive machines"):
+            made = found.fork(count)
     if json:
         say_json({"items": [each.facts.to_json() for each in made]})
     else:

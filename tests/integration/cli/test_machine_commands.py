@@ -5,15 +5,17 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 import pytest
+from anyio.abc import SocketAttribute
 
 from eventually import eventually, eventually_sync
 from integration.api.machines import MachineApi, open_machine_api
@@ -49,10 +51,10 @@ class Cli:
         assert done.stdout.count(b"\n") == 1, "one document"
         return json.loads(done.stdout)
 
-    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+    def start(self, *arguments: str, url: str | None = None) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [*COMMAND, *arguments],
-            env=self._environment,
+            env={**self._environment, **({"OUTLIVE_URL": url} if url else {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -87,6 +89,75 @@ async def test_a_machine_from_its_making_to_its_end(cli: Cli) -> None:
     assert (await cli.document("machine", "delete", id))["state"] == "deleted"
     assert (await cli.run("machine", "show", id)).returncode == 3
     assert (await cli.run("machine", "show", "nonsense")).returncode == 3
+
+
+async def test_a_conversation_that_keeps_its_machine_is_said_aside(cli: Cli, api: MachineApi) -> None:
+    conversation = (await api.http.post("/v1/conversations", json={})).json()["id"]
+    first = await cli.run("machine", "create", "--conversation", conversation)
+    assert first.stderr == b""
+    kept = first.stdout.strip()
+    second = await cli.run("machine", "create", "--conversation", conversation)
+    made = second.stdout.strip()
+    assert (len(made.split()), made != kept) == (1, True)
+    assert b"keeps its machine " + kept + b": its agent does not work in " + made in second.stderr
+    assert (await cli.document("machine", "create", "--conversation", conversation))["id"] not in (kept, made)
+
+
+@pytest.mark.parametrize("what", [("create",), ("fork", "M", "--count", "4")])
+async def test_ctrl_c_says_that_what_was_asked_for_may_still_come(
+    cli: Cli, api: MachineApi, what: tuple[str, ...]
+) -> None:
+    machine = await api.create()
+    shown = (await api.http.get(f"/v1/machines/{machine}")).content
+    async with _silent_to_posts(shown) as (url, is_asked):
+        running = cli.start("machine", *(machine if each == "M" else each for each in what), url=url)
+        code, said = await _interrupted(running, is_asked)
+    assert (code, b"may still come; see: outlive machines" in said) == (130, True)
+
+
+async def test_ctrl_c_says_that_a_build_goes_on(cli: Cli, api: MachineApi, tmp_path: Path) -> None:
+    file = tmp_path / "web.toml"
+    file.write_text('name = "web"\ninstall = ["true"]\n')  # nobody builds here
+    running = cli.start("environment", "build", str(file))
+
+    async def is_asked() -> bool:
+        status: int = (await api.http.get("/v1/environments/web")).status_code
+        return status == 200
+
+    code, said = await _interrupted(running, is_asked)
+    assert (code, b"goes on; see: outlive environment log web" in said) == (130, True)
+
+
+async def _interrupted(
+    running: "subprocess.Popen[bytes]", is_asked: Callable[[], bool | Awaitable[bool]]
+) -> tuple[int, bytes]:
+    """By Ctrl-C, as soon as it has asked; its exit code, and what it said on stderr."""
+    with running:
+        try:
+            await eventually(is_asked, within_s=30)
+            running.send_signal(signal.SIGINT)
+            _, said = await anyio.to_thread.run_sync(lambda: running.communicate(timeout=30))
+        finally:
+            running.kill()
+    return running.returncode, said
+
+
+@asynccontextmanager
+async def _silent_to_posts(shown: bytes) -> AsyncIterator[tuple[str, Callable[[], bool]]]:
+    """A server that shows this to whoever looks, and never answers who wants something done."""
+    asked = anyio.Event()
+
+    async def serve(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            while not (await stream.receive()).startswith(b"POST"):
+                await stream.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(shown), shown))
+            asked.set()
+            await anyio.sleep_forever()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, serve)
+        yield f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}", asked.is_set
+        group.cancel_scope.cancel()
 
 
 async def test_exec_passes_output_and_exit_code_as_they_are(cli: Cli, api: MachineApi) -> None:
