@@ -43,13 +43,14 @@ async def drain_node(settings: Settings, say: Say) -> list[MachineId]:
         objects = await open_object_store(settings)
         async with (
             open_node_parts(settings, stores, objects, _Nobody(), clock) as parts,
+            parts.sandboxes.guarded() as guard,
             open_node(parts, is_adopting=False) as node,
             anyio.create_task_group() as group,
         ):
             now = clock.now()
             record = NodeRecord(id=parts.node, address=_NOWHERE, lease_until=now, is_draining=True, started_at=now)
             # Without a lease nothing may run here, and what does not run cannot be asked to prepare for its sleep.
-            await group.start(keep_lease, node, record)
+            await group.start(keep_lease, node, guard, record)
             await node.adoption.adopt()
             await _announce(node, parts.machines, say)
             stuck = await node.drain()
