@@ -10,16 +10,19 @@ import anyio
 import pytest
 
 from eventually import eventually
+from integration.machine.node.watching import BOT, open_terminal
 from leaks import assert_nothing_left
 from machine_rooms import SMALL, MachineRoom, open_machine_room
-from outlive.base import DeadlineError, MachineId, OutliveError, UnavailableError, new_machine_id
+from outlive.base import DeadlineError, MachineId, OutliveError, UnavailableError, new_effect_id, new_machine_id
 from outlive.machine.backends.bases.provider import CachedBases
 from outlive.machine.base import Base, Runtime
 from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.node import Node
+from outlive.machine.node.terminal_door import NodeTerminalDoor
 from outlive.machine.node.watch import watch_residents
 from outlive.machine.spec import Limits, MachineSpec
 from outlive.machine.status import Effect
+from outlive.machine.terminal.door import RunInTerminal
 from outlive.wiring.settings import Settings
 from security import liar
 
@@ -137,6 +140,45 @@ async def test_a_full_table_of_processes_is_the_machines_own_and_it_can_still_be
         assert (await door.stat_file(machine.id, machine.generation, "/etc/passwd")).kind == "file"
         saved = await room.records.checkpoints.get(await room.keeper.checkpoint(machine.id))
         assert saved.has_memory
+        await room.keeper.do(machine.id, "delete")
+
+
+_BOMB = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN if sys.argv[1:] == ["deaf"] else signal.SIG_DFL)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+first = os.getpid()
+while True:  # at any moment somebody is being born
+    try:
+        if os.fork() and os.getpid() != first:
+            os._exit(0)
+    except OSError:
+        pass
+"""
+
+
+async def test_a_fork_bomb_that_is_typed_into_a_terminal_is_over_with_its_timeout(tmp_path: Path) -> None:
+    async with _neighbourhood(tmp_path) as (room, node):
+        machine = await room.create(_limited(processes=64, threads=2_000))
+        terminal = await open_terminal(node, machine, argv=None)
+
+        async def run(command: str) -> Effect:
+            request = RunInTerminal(effect_id=new_effect_id(), command=command, operator=BOT, timeout_s=4)
+            return await NodeTerminalDoor(node).run(machine.id, machine.generation, terminal, request)
+
+        async def living() -> set[int]:
+            return {each.pid for each in await NodeDoor(node).processes(machine.id, machine.generation)}
+
+        async def is_as(before: set[int]) -> bool:
+            return await living() == before
+
+        assert (await run("true")).exit_code == 0
+        before = await living()
+        for bomb, exit_code in ((_python(_BOMB), 130), (_python(_BOMB) + " deaf", 137)):
+            done = await run(f"({bomb})")
+            assert (done.state, done.exit_code) == ("timeout", exit_code)
+            await eventually(lambda: is_as(before), within_s=30)
+        assert (await run("echo well")).stdout == "well\n"
         await room.keeper.do(machine.id, "delete")
 
 

@@ -3,6 +3,9 @@
 Linux says so to whoever holds the PTY. gVisor says so only inside the terminal's own session, and sends no SIGWINCH
 when the size changes. There a process stays behind in each session, the lookout: it looks and signals for the guest,
 and ends with the terminal. It is asked over a socket and answers later, so that the guest waits for nobody.
+
+One signal does not end a group (`groups.py`). So for SIGKILL the lookout also says whom it has sent it to, and the
+guest sends it to those again: never to who is in front by then.
 """
 
 import os
@@ -11,6 +14,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+from outlive.guest.groups import end_group, is_in_session
 from outlive.guest.loop import Loop, Timer
 from outlive.guest.wire import Words
 
@@ -19,6 +23,19 @@ _NUMBER_SIZE = 4
 _LOOK_S = 1.0
 _WAITING_LIMIT = 64
 _TERMINAL = 0  # the descriptor of it, in its session
+
+
+class _Asked:
+    """One question to the lookout. Its answer comes in its turn, also where nobody waits for it any more."""
+
+    def __init__(self, then: Callable[[int], object], *, is_patient: bool = False) -> None:
+        self._then: Callable[[int], object] | None = then
+        self.is_patient = is_patient
+
+    def answer(self, group: int) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            then(group)
 
 
 class Foreground:
@@ -30,7 +47,7 @@ class Foreground:
         self._pid = pid
         self._lookout = lookout
         self._came = bytearray()
-        self._waiting: list[Callable[[int], None]] = []
+        self._waiting: list[_Asked] = []
         self._timer: Timer | None = None
         if lookout is not None:
             lookout.setblocking(False)
@@ -43,15 +60,26 @@ class Foreground:
         elif len(self._waiting) >= _WAITING_LIMIT or not self._ask(_LOOK):
             then(None)
         else:
-            self._waiting.append(lambda group: then(self._describe(group)))
+            self._waiting.append(_Asked(lambda group: then(self._describe(group))))
             self._timer = self._timer or self._loop.after(_LOOK_S, self._give_up)
 
     def kill(self, number: int) -> None:
         if self._lookout is not None:
-            self._ask(number)
+            if self._ask(number) and number == signal.SIGKILL:
+                self._waiting.append(_Asked(self.end, is_patient=True))
             return
+        group = _group_of(self._master) or self._pid
         with suppress(OSError):
-            os.killpg(_group_of(self._master) or self._pid, number)
+            os.killpg(group, number)
+        if number == signal.SIGKILL:
+            self.end(group)
+
+    def end(self, group: int) -> bool:
+        """SIGKILL to this group until nobody is in it, if it is of this terminal. Whether somebody was."""
+        is_ours = is_in_session(group, self._pid)
+        if is_ours:
+            end_group(self._loop, group)
+        return is_ours
 
     def resized(self) -> None:
         if self._lookout is not None:
@@ -59,6 +87,7 @@ class Foreground:
 
     def close(self) -> None:
         if self._lookout is not None:
+            self._receive()  # whom it has killed last
             self._loop.forget(self._lookout.fileno())
             self._lookout.close()
             self._lookout = None
@@ -76,29 +105,32 @@ class Foreground:
             return False
 
     def _read(self) -> None:
+        if not self._receive():
+            self.close()
+
+    def _receive(self) -> bool:
         data = b""
         if self._lookout is not None:
             with suppress(OSError):
                 data = self._lookout.recv(4096)
-        if not data:
-            self.close()
-            return
         self._came += data
         while len(self._came) >= _NUMBER_SIZE and self._waiting:
             group = int.from_bytes(self._came[:_NUMBER_SIZE])
             del self._came[:_NUMBER_SIZE]
-            self._waiting.pop(0)(group)
+            self._waiting.pop(0).answer(group)
         if not self._waiting:
             self._came.clear()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+        return bool(data)
 
     def _give_up(self) -> None:
+        """Who only looks waits no longer."""
         self._timer = None
-        waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            then(0)
+        for asked in list(self._waiting):
+            if not asked.is_patient:
+                asked.answer(0)
 
 
 def _group_of(descriptor: int) -> int:
@@ -167,8 +199,8 @@ def _keep_lookout(asked: socket.socket) -> None:
 
 def _look_or_signal(asked: socket.socket, number: int) -> None:
     group = _group_of(_TERMINAL)
-    if number == _LOOK:
-        asked.sendall(group.to_bytes(_NUMBER_SIZE))
-    elif group:
+    if group and number != _LOOK:
         with suppress(OSError):
             os.killpg(group, number)
+    if number in (_LOOK, signal.SIGKILL):
+        asked.sendall(group.to_bytes(_NUMBER_SIZE))

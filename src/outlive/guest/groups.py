@@ -7,8 +7,10 @@ is given to nobody else.
 
 import os
 import signal
+from contextlib import suppress
 
 from outlive.guest.loop import Loop
+from outlive.guest.processes import all_pids
 
 _AGAIN_S = 0.01
 _TIMES = 500  # what does not die within five seconds hangs in the kernel, and has its signal
@@ -17,7 +19,16 @@ _TIMES = 500  # what does not die within five seconds hangs in the kernel, and h
 def end_group(loop: Loop, group: int, times: int = _TIMES) -> None:
     try:
         os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # the latter where the guest is not root
         return
     if times > 1:
         loop.after(_AGAIN_S, lambda: end_group(loop, group, times - 1))
+
+
+def is_in_session(group: int, session: int) -> bool:
+    """Whether somebody is in this group, and it is of this session: so its number stands for no other by now."""
+    for pid in (group, *all_pids()):  # its first process may be gone
+        with suppress(OSError, OverflowError):
+            if os.getpgid(pid) == group:
+                return os.getsid(pid) == session
+    return False

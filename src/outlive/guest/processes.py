@@ -21,7 +21,7 @@ def verbs() -> dict[str, Callable[[Ask], None]]:
     return {"processes": _processes, "ports": _ports}
 
 
-def _pids() -> list[int]:
+def all_pids() -> list[int]:
     return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
@@ -32,7 +32,7 @@ def _text(path: str) -> str:
 
 def _processes(ask: Ask) -> None:
     after = read.whole(ask.words, "after", 0)
-    pids = [pid for pid in _pids() if pid > after]
+    pids = [pid for pid in all_pids() if pid > after]
     rows = [row for pid in pids[:_PAGE] if (row := _describe(pid)) is not None]
     ask.answer({"processes": rows, "last": pids[:_PAGE][-1] if pids else None, "is_last": len(pids) <= _PAGE})
 
@@ -77,7 +77,7 @@ def find_unsavable() -> list[str]:
     """Files that are deleted and still in use, outside tmpfs: gVisor cannot save a memory that refers to them."""
     in_memory = (*(f"{place.rstrip('/')}/" for place in _tmpfs_places()), *_NAMELESS)
     found: list[str] = []
-    for pid in _pids():
+    for pid in all_pids():
         for what in sorted(set(_deleted_of(pid))):
             if not what.startswith(in_memory) and len(found) < _FOUND_LIMIT:
                 found.append(f"{pid}: {what[:400]}")

@@ -144,6 +144,10 @@ class Terminal:
             raise RefusalError("conflict", "terminal_over", f"The program of {self.id!r} has exited.")
         self.foreground.kill(number)
 
+    def end_group(self, group: int) -> bool:
+        """Who is left of what was in front, and may be there no more. Whether somebody was."""
+        return group != self.pid and self.foreground.end(group)
+
     def hang_up(self) -> None:
         self._ring.record_no_more()  # nobody can acknowledge it any more
         self._go_on()

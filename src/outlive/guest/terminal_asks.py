@@ -30,6 +30,7 @@ class TerminalAsks:
             "terminal_wait": self._wait,
             "terminal_resize": self._resize,
             "terminal_signal": self._signal,
+            "terminal_end_group": self._end_group,
             "terminal_close": self._close,
             "terminals": self._list,
         }
@@ -81,6 +82,10 @@ class TerminalAsks:
     def _signal(self, ask: Ask) -> None:
         self._terminals.get(read.text(ask.words, "terminal")).kill(read.signal_number(ask.words))
         ask.answer({})
+
+    def _end_group(self, ask: Ask) -> None:
+        terminal = self._terminals.get(read.text(ask.words, "terminal"))
+        ask.answer({"was_there": terminal.end_group(read.whole(ask.words, "group"))})
 
     def _close(self, ask: Ask) -> None:
         self._terminals.close(read.text(ask.words, "terminal"))

@@ -191,9 +191,20 @@ class GuestTerminals:
         """To what runs in its foreground."""
         await self._channel.call("terminal_signal", {"terminal": terminal, "signal": number}, timeout_s)
 
+    async def end_group(self, terminal: str, group: int, timeout_s: float = CALL_S) -> bool:
+        """SIGKILL to all who are left of a group that was in its foreground. Whether somebody was. A guest that was
+        started before it could be asked refuses (`machine.unknown_verb`)."""
+        words: Words = {"terminal": terminal, "group": group}
+        said = await self._channel.call("terminal_end_group", words, timeout_s)
+        return self._channel.read(said, _read_was_there)
+
     async def close(self, terminal: str, timeout_s: float = CALL_S) -> None:
         """End its program and forget it, with its ring and its exit. Twice is once."""
         await self._channel.call("terminal_close", {"terminal": terminal}, timeout_s)
+
+
+def _read_was_there(words: Words) -> bool:
+    return answers.flag(words, "was_there")
 
 
 def _read_attached(words: Words) -> tuple[int, bool, int]:

@@ -1,6 +1,6 @@
 """An agent's commands in a terminal that people watch and take: typed once, ended by marks, never by guesses."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from outlive.base import (
     new_effect_id,
 )
 from outlive.machine.door import Output
+from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.node import Node
 from outlive.machine.node.terminal_door import NodeTerminalDoor
 from outlive.machine.node.terminals.host import TerminalHost
@@ -119,6 +120,25 @@ async def test_a_command_that_does_not_end_in_time_is_stopped_and_the_shell_goes
         done = await at.run("(trap '' INT; sleep 3000)", timeout_s=3)
         assert (done.state, done.exit_code) == ("timeout", 137)
         assert (await at.run("echo $KEPT; jobs")).stdout.startswith("yes\n[1]+  Running")
+
+
+async def test_who_is_deaf_to_the_end_of_a_timed_out_command_ends_with_it_and_nobody_else(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node, desk(room, node) as at:
+        await at.run("sleep 1000 &")
+        deaf = "(trap '' INT; exec sleep 2000) & (trap '' INT; exec setsid sleep 3000) & exec sleep 4000"
+        done = await at.run(f'bash -c "{deaf}"', timeout_s=3)
+        assert (done.state, done.exit_code) == ("timeout", 130), "it went by Ctrl-C, and the shell was back"
+
+        async def slept() -> set[str]:
+            found = await NodeDoor(node).processes(at.machine.id, at.machine.generation)
+            return {each.command for each in found if each.state != "Z" and each.command.startswith("sleep")}
+
+        await eventually(lambda: _is_so(slept, {"sleep 1000", "sleep 3000"}), COMES_S)
+        assert (await at.run("jobs")).stdout.startswith("[1]+  Running")
+
+
+async def _is_so(look: Callable[[], Awaitable[set[str]]], wanted: set[str]) -> bool:
+    return await look() == wanted
 
 
 async def test_asked_again_a_command_is_found_and_never_typed_again(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ Rule 4: it is the whole line or it is not typed: a line that somebody has begun 
 
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Literal
 
@@ -32,6 +32,7 @@ from outlive.base import (
     reach,
 )
 from outlive.machine.door import Output
+from outlive.machine.guest_link import Guest
 from outlive.machine.node.outputs import KeptStream, spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.runs import node_stops
@@ -69,6 +70,7 @@ class ShellRun:
         self.digest = digest_of_run(host.terminal.id, request.command)
         self.effect: Effect | None = None
         self.course: Course | None = None
+        self.group: int | None = None  # that was in front of the shell when its time was over
         self.marked = anyio.Event()
         self.done = anyio.Event()
         self.error: OutliveError | None = None
@@ -266,19 +268,23 @@ class ShellRuns:
         return run.request.timeout_s - gone.total_seconds()
 
     async def _stop(self, run: ShellRun) -> None:
-        """Ctrl-C, then SIGKILL to what is in front of the shell. Nothing, if another holds the terminal by then."""
+        """Ctrl-C, then SIGKILL to what is in front of the shell, and last to who is left of what was there before: not
+        all hear a Ctrl-C. Nothing, if another holds the terminal by then."""
+        await _attempt(run, self._see_group)
         for stop in (self._interrupt, self._kill):
             run.marked = anyio.Event()
-            try:
-                await stop(run)
-            except OutliveError as error:
-                _log.info("effect %s is not stopped: %s", run.request.effect_id, error.message)
+            await _attempt(run, stop)
             with anyio.move_on_after(_STOP_WITHIN_S):
                 while run.course is not None and run.course.phase != "over" and _ended(run.host) is None:
                     await run.marked.wait()
                     run.marked = anyio.Event()
             if run.course is not None and run.course.phase == "over":
-                return
+                break
+        await _attempt(run, self._end_group)
+
+    async def _see_group(self, run: ShellRun) -> None:
+        async with run.host.resident.use() as guest:
+            run.group = await _group_in_front(guest, run.host)
 
     async def _interrupt(self, run: ShellRun) -> None:
         await run.host.keyboard.type(run.request.operator, INTERRUPT)
@@ -286,11 +292,20 @@ class ShellRuns:
     async def _kill(self, run: ShellRun) -> None:
         host = run.host
         async with host.resident.use() as guest:
-            facts = {each.terminal: each for each in await guest.terminals.list()}.get(host.terminal.name)
+            group = await _group_in_front(guest, host)
             leases.check_may_type(host.terminal.lease, run.request.operator)
-            if facts is not None and facts.foreground is not None:
+            if group is not None:
                 host.keyboard.note_signal(run.request.operator, signal.SIGKILL)
                 await guest.terminals.signal(host.terminal.name, signal.SIGKILL)
+
+    async def _end_group(self, run: ShellRun) -> None:
+        host = run.host
+        if run.group is None:
+            return
+        async with host.resident.use() as guest:
+            leases.check_may_type(host.terminal.lease, run.request.operator)
+            if await guest.terminals.end_group(host.terminal.name, run.group):
+                host.keyboard.note_signal(run.request.operator, signal.SIGKILL)
 
     # ── its end ──
 
@@ -325,6 +340,18 @@ class ShellRuns:
         run.effect = await parts.effects.finish(result, holder=(parts.node, host.resident.generation))
         reach(CrashPoint.EXEC_AFTER_RECORD)
         stream.discard()
+
+
+async def _attempt(run: ShellRun, stop: Callable[[ShellRun], Awaitable[None]]) -> None:
+    try:
+        await stop(run)
+    except OutliveError as error:
+        _log.info("effect %s is not stopped: %s", run.request.effect_id, error.message)
+
+
+async def _group_in_front(guest: Guest, host: TerminalHost) -> int | None:
+    facts = {each.terminal: each for each in await guest.terminals.list()}.get(host.terminal.name)
+    return None if facts is None or facts.foreground is None else facts.foreground.group
 
 
 def _result(outcome: Outcome, course: Course, host: TerminalHost) -> tuple[EffectState, int | None]:
