@@ -3,14 +3,16 @@ was made beside it, and that nobody will look at again.
 """
 
 import logging
+from contextlib import suppress
 from typing import get_args
 
-from outlive.base import ConflictError, ConversationId, MachineId, OperationId, OutliveError, to_text
+from outlive.base import ConflictError, ConversationId, NotFoundError, OperationId, OutliveError, to_text
 from outlive.conversation.conversations import PAGE, Conversations
 from outlive.conversation.events import MachineAttached, NewEvent
 from outlive.conversation.log import ARCHIVED, HAS_MACHINE, Append
 from outlive.loop.machine_forks import attached_key
 from outlive.loop.spare_machines import is_made_by, spare_of
+from outlive.loop.unnamed_machines import YOUNG, let_go_unnamed
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import MachineFilter, Records
 from outlive.machine.status import Machine, State
@@ -50,7 +52,8 @@ class Attacher:
             if error.code == HAS_MACHINE:
                 return
             if error.code == ARCHIVED:
-                await self._keeper.do(machine.id, "delete")
+                with suppress(NotFoundError):  # it was deleted already
+                    await self._keeper.do(machine.id, "delete")
             raise
         await self.delete_spare(conversation)
 
@@ -60,17 +63,15 @@ class Attacher:
         of, records = await self._conversations.get(conversation), self._records.machines
         known = await records.list(MachineFilter(conversation=of.id, states=get_args(State)), limit=_MACHINES)
         spare = spare_of(of, known)
+        clock, deleted = self._conversations.clock, 0
+        spare = [each for each in spare if not each.is_gone and clock.now() - each.created_at <= YOUNG]
         named = await self._named(of.id) if spare else set[str]()
-        deleted = 0
         for machine in spare:
-            if machine.id in named or await self._is_used(machine.id):
-                continue
             try:
-                await self._keeper.do(machine.id, "delete")
+                if machine.id not in named:
+                    deleted += await let_go_unnamed(self._keeper, self._records, clock, machine)
             except OutliveError as error:  # the sweeper does it later
                 _log.warning("a spare machine is still there: %s", error.message, extra={"machine": machine.id})
-                continue
-            deleted += 1
         return deleted
 
     async def _named(self, conversation: ConversationId) -> set[str]:
@@ -80,9 +81,3 @@ class Attacher:
             named |= {event.data["machine"] for event in page if event.type == "machine.attached"}
             after = page[-1].seq
         return named
-
-    async def _is_used(self, machine: MachineId) -> bool:
-        """By somebody past the conversation."""
-        terminals = await self._records.terminals.list(machine, include_ended=False)
-        is_typed_into = any(each.lease is not None and each.lease.kind == "person" for each in terminals)
-        return is_typed_into or await self._records.effects.mark(machine) > 0

@@ -41,6 +41,7 @@ from outlive.conversation.log import ARCHIVED, HAS_MACHINE, Append, Conversation
 from outlive.loop.fork_facts import Told, nearest, rolled_back_before
 from outlive.loop.subagents.link import link_of, turn_of
 from outlive.loop.tools.checkout import checkout_id
+from outlive.loop.unnamed_machines import let_go_unnamed
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import MachineFilter, Records
 from outlive.machine.status import Checkpoint, Effect, Machine, MachineEvent
@@ -99,15 +100,16 @@ class MachineForks:
 
     async def let_go(self, fork: Conversation, machine: Machine) -> None:
         """Of a fork that was not finished and will not be."""
-        if machine.state != "deleted":
+        with suppress(NotFoundError):  # it is deleted already
             await self._keeper.do(machine.id, "delete")
         await self._conversations.archive(fork.id, actor=fork.created_by)
 
     async def _let_go_beside(self, fork: Conversation) -> None:
         """The copy, if the fork was given another."""
-        if fork.machine != machine_of(fork.id):
+        found = await self._find(fork.id)
+        if found is not None and found.id != fork.machine:
             with suppress(OutliveError):  # the sweeper does it later
-                await self._keeper.do(machine_of(fork.id), "delete")
+                await let_go_unnamed(self._keeper, self._records, self._clock, found)
 
     async def delete_machines(self, conversation: ConversationId) -> None:
         """All that belong to it."""

@@ -42,6 +42,7 @@ from outlive.loop.tools.checkout import Repo, checkout_id, ensure_checkout, repo
 from outlive.loop.tools.notices import notice_of
 from outlive.loop.tools.port import ToolContext
 from outlive.loop.tools.reach import ReadOutput, ToolMachine
+from outlive.loop.unnamed_machines import let_go_unnamed
 from outlive.machine.caller import MachineCaller
 from outlive.machine.environment import DEFAULT_NAME
 from outlive.machine.environments import Environments
@@ -247,7 +248,7 @@ class ConversationMachines:
         except ConflictError as error:
             if error.code != HAS_MACHINE:
                 raise
-            await self._keeper.do(made.id, "delete")
+            await let_go_unnamed(self._keeper, self._records, self._clock, made)
             return None
         return made
 

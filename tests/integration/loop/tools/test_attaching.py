@@ -17,6 +17,7 @@ from outlive.base import (
     SystemClock,
     derive,
     new_operation_id,
+    new_terminal_id,
     to_text,
 )
 from outlive.conversation.events import MachineAttached, NewEvent, TurnFinished, TurnInterrupted
@@ -30,9 +31,11 @@ from outlive.loop.subagents.starting import make_child
 from outlive.loop.tools import ToolContext
 from outlive.loop.tools.machine import ConversationMachines
 from outlive.loop.tools.reach import ToolMachine
+from outlive.loop.unnamed_machines import YOUNG
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.lifecycle import Change
 from outlive.machine.status import Machine
+from outlive.machine.terminal.door import Close, OpenTerminal
 
 pytestmark = pytest.mark.anyio
 
@@ -129,16 +132,21 @@ async def test_what_was_made_by_a_turn_that_was_cut_off_goes_when_a_person_gives
     assert await site.states(second, given, third) == ["running"] * 3
 
 
-async def test_what_nobody_let_go_the_sweeper_does_unless_somebody_uses_it(site: Site) -> None:
-    of, used_in, between = [await site.workshop.converse() for _ in range(3)]
-    own, used, next_of = await site.make_own(of), await site.make_own(used_in), await site.make_own(between)
-    await site.workshop.machines.exec(used.id, "echo a person works here")
-    given = [await site.make(of), await site.make(used_in)]
-    for conversation, machine in zip((of, used_in), given, strict=True):
+async def test_what_nobody_let_go_the_sweeper_does_unless_somebody_may_have_worked_in_it(site: Site) -> None:
+    of, run_in, typed_in, old_of, between = [await site.workshop.converse() for _ in range(5)]
+    own, run, typed, old, next_of = [await site.make_own(each) for each in (of, run_in, typed_in, old_of, between)]
+    await site.workshop.machines.exec(run.id, "echo a person works here")
+    terminal = OpenTerminal(terminal=new_terminal_id(), cols=80, rows=24, env={}, owner=PERSON.id)
+    await site.workshop.doors.open(typed.id, typed.generation, terminal)
+    await site.workshop.doors.act(typed.id, typed.generation, terminal.terminal, PERSON, Close())
+    long_ago = old.created_at - YOUNG
+    await site.records.machines.change(old.id, lambda _: Change({"created_at": long_ago}))
+    given = [await site.make(each) for each in (of, run_in, typed_in, old_of)]
+    for conversation, machine in zip((of, run_in, typed_in, old_of), given, strict=True):
         await site.name(conversation, machine)
     assert await site.sweep() == 1
     assert await site.sweep() == 0
-    assert await site.states(own, used, *given) == ["deleted", "running", "running", "running"]
+    assert await site.states(own, run, typed, old, *given) == ["deleted", *["running"] * 7]
     assert (await site.workshop.machine(between)).id == next_of.id, "somebody was about to say that it is the one"
 
 

@@ -1,15 +1,18 @@
 """The machine of a conversation: made on demand, kept, followed by another when it is gone, and all of it said."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from integration.loop.tools.workshop import Workshop
-from outlive.base import MachineId, derive
+from outlive.base import MachineId, derive, new_effect_id
 from outlive.conversation.events import ToolFinished
 from outlive.conversation.writer import start_step
 from outlive.loop.tools.checkout import checkout_id
+from outlive.loop.tools.mcp.server import McpServer
+from outlive.loop.tools.mcp.tool import nth, open_way
 from outlive.machine.lifecycle import Change
 from outlive.machine.status import MachineEvent
 
@@ -148,3 +151,17 @@ async def test_a_repository_that_nobody_could_mean_fails_the_call(workshop: Work
     failed = await workshop.call(of, "list_files")
     assert (failed.outcome, "either blob or url" in failed.output) == ("failed", True)
     assert (await workshop.conversations.get(of)).machine is None
+
+
+async def test_a_server_whose_machine_is_gone_is_begun_in_the_next_one(workshop: Workshop) -> None:
+    """By whoever may call it again, or asks what it offers: it is no command that runs once."""
+    of, effect = await workshop.converse(), new_effect_id()
+    server = McpServer(name="echo", command=("cat",))
+    async with open_way(server, workshop.context(of, effect)):
+        first = (await workshop.machine(of)).id
+    await workshop.machines.keeper.do(first, "delete")
+    async with open_way(server, replace(workshop.context(of, effect), machines=frozenset({first}))):
+        second = await workshop.machine(of)
+        assert second.id != first
+        begun = await second.find(nth(effect, 1))
+    assert begun is not None

@@ -8,6 +8,7 @@ Rule 2: what breaks afterwards is unknown: lost. Only a tool of which its server
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 
 import anyio
@@ -169,7 +170,7 @@ async def open_way(server: McpServer, context: ToolContext, effect: EffectId | N
     if server.url is not None:
         yield HttpWay(server.url, server.headers)
         return
-    machine = await context.machine()
+    machine = await replace(context, machines=frozenset()).machine()  # not one that is gone, though it began there
     first = effect or context.effect_id
     number = 1
     while (found := await machine.find(nth(first, number))) is not None:  # an attempt before this one

@@ -271,6 +271,8 @@ class ShellRuns:
         """Ctrl-C, then SIGKILL to what is in front of the shell, and last to who is left of what was there before: not
         all hear a Ctrl-C. Nothing, if another holds the terminal by then."""
         await _attempt(run, self._see_group)
+        if run.course is not None and run.course.phase == "over":  # by itself meanwhile: what is in front is another
+            return
         for stop in (self._interrupt, self._kill):
             run.marked = anyio.Event()
             await _attempt(run, stop)
