@@ -177,7 +177,7 @@ async def test_a_fork_bomb_that_is_typed_into_a_terminal_is_over_with_its_timeou
         for bomb in (_python(_BOMB), _python(_BOMB) + " deaf"):
             done = await run(f"({bomb})")
             assert done.state == "timeout"
-            assert done.exit_code in (130, 137, None), "its signal; None: a busy shell was not back soon enough to say it"
+            assert done.exit_code in (130, 137, None), "None: the shell was too busy to say so in time"
             await eventually(lambda: is_as(before), within_s=30)
         assert (await run("echo well")).stdout == "well\n"
         await room.keeper.do(machine.id, "delete")

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -15,6 +15,7 @@ from outlive.machine.backends.gvisor.commands import run_command
 _LOCK_WITHIN_S = 10.0  # the node before us may still be ending
 _LOOK_S = 0.05
 _START_S = 10.0
+_END_S = 2.0
 
 
 class LeaseGuard:
@@ -42,7 +43,8 @@ class LeaseGuard:
 
 @asynccontextmanager
 async def open_guard(node_path: Path, switch: watchdog.Switch) -> AsyncIterator[LeaseGuard]:
-    """One at a time for each node. Leaving it leaves the watchdog: it goes by the last word."""
+    """One at a time for each node. Leaving it leaves the watchdog to what still runs: it goes by the last word. Where
+    nothing does it ends, and whoever stopped the node finds no process of it."""
     lock: int | None = None
     with anyio.move_on_after(_LOCK_WITHIN_S):
         while (lock := watchdog.try_lock(node_path / "node.lock")) is None:  # noqa: ASYNC110
@@ -55,3 +57,16 @@ async def open_guard(node_path: Path, switch: watchdog.Switch) -> AsyncIterator[
         yield LeaseGuard(node_path, switch)
     finally:
         os.close(lock)
+        with anyio.move_on_after(_END_S, shield=True):
+            while _watches_nothing(node_path, switch):  # noqa: ASYNC110
+                await anyio.sleep(_LOOK_S)
+
+
+def _watches_nothing(node_path: Path, switch: watchdog.Switch) -> bool:
+    """Whether the watchdog is there, and has no reason to be."""
+    if (free := watchdog.try_lock(node_path / "watchdog.lock")) is not None:
+        os.close(free)
+        return False
+    with suppress(OSError):  # it has just removed the folder
+        return not switch.has_sandboxes()
+    return True
