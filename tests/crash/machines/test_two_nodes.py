@@ -9,7 +9,7 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,12 +18,12 @@ import pytest
 
 from crash.machines.stacks import LEASES, SETTLED_WITHIN_S, CrashStack, Facts
 from eventually import eventually, eventually_sync
+from integration.machine.node.watching import BOT, open_terminal, type_in
 from integration.stack.homes import COMMAND
 from leaks import assert_nothing_left
-from machine_rooms import open_machine_room
-from outlive.base import UnavailableError
+from machine_rooms import MachineRoom, open_machine_room
 from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
-from outlive.machine.guest_link.terminals import AttachedTerminal
+from outlive.machine.status import Machine
 from outlive.wiring.node import cgroup_name
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("machine_two_nodes")]
@@ -216,32 +216,16 @@ async def test_a_terminal_that_is_open_comes_back_on_the_other_node_with_its_she
     async with open_machine_room(tmp_path) as room:
         async with room.node("a") as node:
             machine = await room.create()
-            guest = await node.residents.get(machine.id, machine.generation).door.guest(10)
-            await guest.terminals.open("term", argv=["bash", "--norc", "--noprofile"])
-            async with guest.terminals.attach("term", with_input=True) as terminal:
-                await terminal.send(b"kept=only-here; echo set-$kept\n")
-                await _seen(terminal, b"set-only-here")
+            terminal = await open_terminal(node, machine, argv=None)
+            await type_in(node, machine, terminal, BOT, "kept=only-here; echo set-$kept >set\n")
+            await eventually(lambda: _says(room, machine, "set", "set-only-here\n"), 60)
             await room.keeper.checkpoint(machine.id)
         async with room.node("b") as other:
             await room.settler.settle(machine.id)
             moved = await room.keeper.get(machine.id)
-
-            async def is_told() -> bool:
-                """A guest that was restored just now may end its first connection, and comes again."""
-                with suppress(UnavailableError):
-                    guest = await other.residents.get(machine.id, moved.generation).door.guest(10)
-                    assert [facts.terminal for facts in await guest.terminals.list()] == ["term"]
-                    async with guest.terminals.attach("term", with_input=True) as terminal:
-                        await terminal.send(b"echo told-$kept\n")
-                        await _seen(terminal, b"told-only-here")
-                        return True
-                return False
-
-            await eventually(is_told, 60)
+            await type_in(other, moved, terminal, BOT, "echo told-$kept >told\n")
+            await eventually(lambda: _says(room, moved, "told", "told-only-here\n"), 60)
 
 
-async def _seen(terminal: AttachedTerminal, what: bytes) -> None:
-    seen = b""
-    with anyio.fail_after(20):
-        while what not in seen:
-            seen += await terminal.receive() or b""
+async def _says(room: MachineRoom, machine: Machine, path: str, content: str) -> bool:
+    return (await room.exec(machine.id, f"cat {path}")).stdout == content
