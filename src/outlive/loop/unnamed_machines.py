@@ -1,7 +1,8 @@
 """Letting go a machine that was made for a conversation and that its log never named.
 
 Rule: only while it is young and nobody has worked in it: no command, no terminal. Any other stays, and its node lets it
-      sleep: what somebody did in it is not ours to throw away.
+      sleep: what somebody did in it is not ours to throw away. Files that were copied in leave no trace to go by, hence
+      the age; it counts from the birth of a machine, so one out of a warm pool mostly stays.
 """
 
 from datetime import timedelta
