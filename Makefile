@@ -12,9 +12,9 @@ run: ## start Outlive and show what it does (ARGS=--exit: leave when shown)
 	@scripts/setup run
 	@.venv/bin/outlive demo $(ARGS)
 
-test: ## everything: check, and all tests with real services (ARGS goes to pytest)
+test: ## everything: check, and all tests with real services (ARGS goes to pytest; TIMES=2: twice in a row)
 	@scripts/setup dev
-	@.venv/bin/python tests/whole_run.py $(ARGS)
+	@.venv/bin/python tests/whole_run.py $(if $(TIMES),--times $(TIMES)) $(ARGS)
 
 check: ## lint, types, layers, style, unit tests: under 3 minutes
 	@scripts/setup dev

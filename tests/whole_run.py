@@ -8,10 +8,13 @@ Rule 1: only tests under STACKS, which drive processes or machines, get one. Wha
 Rule 2: at most MOST of them. More than that is no bad luck.
 Rule 3: what fails alone has failed. What was interrupted, or could not be collected, is not tried again.
 
+`--times N` (`make test TIMES=N`) does all of it N times in a row: what one run leaves behind must not trouble the next.
+
 `scripts/check` runs beside them: it is one process that computes, and has a core to itself while tests wait. What it
 says is shown at once. The last line counts: "N passed, N failed".
 """
 
+import argparse
 import json
 import os
 import re
@@ -88,6 +91,21 @@ def _run_all(arguments: Sequence[str]) -> tuple[int, dict[str, int]]:
 
 
 def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make test", allow_abbrev=False, add_help=False)
+    parser.add_argument("--times", type=int, default=1)
+    known, for_pytest = parser.parse_known_args(arguments)
+    if known.times < 1:
+        parser.error("--times (TIMES of make test) is 1 or more")
+    for time in range(1, known.times + 1):
+        if known.times > 1:
+            print(f"Whole run {time} of {known.times}", flush=True)
+        if (code := _one_run(for_pytest)) != 0:
+            return code
+    return 0
+
+
+def _one_run(arguments: Sequence[str]) -> int:
+    """All tests once, with `scripts/check` beside them. The exit code."""
     with subprocess.Popen(["scripts/check"], start_new_session=True) as check:
         try:
             code, found = _run_all(arguments)
