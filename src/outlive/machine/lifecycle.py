@@ -107,7 +107,8 @@ def ask(machine: Machine, verb: Verb, now: datetime) -> Change:
             # It has a checkpoint that is all there is of it: no need to wake it for another.
             if machine.state in ("hibernated", "lost") and machine.desired == "hibernated":
                 return NO_CHANGE
-            wanted = machine.checkpoints_made + 1
+            # What is done from now on until it stands still is in one that has yet to begin, and in no other.
+            wanted = max(machine.checkpoints_made, machine.checkpoints_begun) + 1
             return Change({"checkpoints_wanted": max(machine.checkpoints_wanted, wanted), "changed_at": now})
 
 
@@ -198,16 +199,31 @@ def end_thaw(machine: Machine, node: NodeId, generation: int, now: datetime) -> 
     return Change({"state": "running", "changed_at": now}, (_event("resumed", machine, now),))
 
 
+def begin_checkpoint(machine: Machine, node: NodeId, generation: int) -> Change:
+    """It is about to stand still: all that was wanted until now is fulfilled by what comes of it. The record has the
+    number then."""
+    check_holder(machine, node, generation)
+    number = max(machine.checkpoints_wanted, machine.checkpoints_made + 1)
+    return NO_CHANGE if machine.checkpoints_begun == number else Change({"checkpoints_begun": number})
+
+
 def end_checkpoint(
-    machine: Machine, node: NodeId, generation: int, checkpoint: CheckpointId, now: datetime, *, has_memory: bool
+    machine: Machine,
+    node: NodeId,
+    generation: int,
+    checkpoint: CheckpointId,
+    now: datetime,
+    *,
+    number: int,
+    has_memory: bool,
 ) -> Change:
-    """The checkpoint is stored and verified."""
+    """The checkpoint is stored and verified. `number`: what the record said was begun when it was."""
     check_holder(machine, node, generation)
     if machine.checkpoint == checkpoint:
         return NO_CHANGE
     fields = {
         "checkpoint": checkpoint,
-        "checkpoints_made": machine.checkpoints_made + 1,
+        "checkpoints_made": max(machine.checkpoints_made, number),
         "is_memory_doubtful": False,
         "changed_at": now,
     }
@@ -223,10 +239,13 @@ def end_hibernate(machine: Machine, node: NodeId, generation: int, checkpoint: C
         raise ConflictError("machine.not_saved", f"Machine {machine.id!r} has no checkpoint {checkpoint!r}.")
     # Whose stop it was stays: one that a person has paused (its node ended, or the pause came too late) is at rest so
     # too, and only a resume wakes it.
+    # Nothing ran since it was saved: whoever wants a checkpoint since then has it.
+    made = max(machine.checkpoints_made, machine.checkpoints_wanted)
     fields = {
         "state": "hibernated",
         "node": None,
-        "checkpoints_wanted": machine.checkpoints_made,
+        "checkpoints_wanted": made,
+        "checkpoints_made": made,
         "reason": None,
         "changed_at": now,
     }

@@ -42,7 +42,9 @@ class Machine(BaseModel):
     is_booting: bool = False  # this generation was begun and has not said that it is up
     origin: CheckpointId | None = None  # what it was born from (a fork, an environment); None: its base
     checkpoint: CheckpointId | None = None  # the newest one of its own
+    # Wishes for checkpoints are numbered. One that is begun fulfils those that were there before it, and no later one.
     checkpoints_wanted: int = 0
+    checkpoints_begun: int = 0
     checkpoints_made: int = 0
     is_memory_doubtful: bool = False  # the newest checkpoint's memory could not be restored: boot from its filesystem
     is_warm: bool = False  # waits in the pool of its environment; nobody has it yet

@@ -150,7 +150,9 @@ class CheckpointRecordsContract:
             fork = await records.machines.create(a_machine(origin=checkpoint))
             await records.machines.change(
                 machine.id,
-                lambda found: lifecycle.end_checkpoint(found, node, generation, checkpoint, LATER, has_memory=True),
+                lambda found: lifecycle.end_checkpoint(
+                    found, node, generation, checkpoint, LATER, number=1, has_memory=True
+                ),
             )
             for needs_it in (machine, fork):
                 assert not await records.checkpoints.delete(checkpoint)

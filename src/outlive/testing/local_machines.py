@@ -102,6 +102,10 @@ class LocalMachines:
 
     async def _save(self, record: Machine, *, is_last: bool) -> None:
         now, node, made = self._clock.now(), self.node, new_checkpoint_id()
+        generation = record.generation
+        number = (
+            await self._records.machines.change(record.id, lambda m: lifecycle.begin_checkpoint(m, node, generation))
+        ).checkpoints_begun
         checkpoint = Checkpoint(
             id=made,
             machine=record.id,
@@ -111,9 +115,9 @@ class LocalMachines:
         )
         await self._records.checkpoints.begin(checkpoint, node=node)
         await self._records.checkpoints.finish(checkpoint.model_copy(update={"state": "ready"}), node=node)
-        generation = record.generation
         await self._records.machines.change(
-            record.id, lambda m: lifecycle.end_checkpoint(m, node, generation, made, now, has_memory=False)
+            record.id,
+            lambda m: lifecycle.end_checkpoint(m, node, generation, made, now, number=number, has_memory=False),
         )
         if is_last:
             if self.terminals is not None:

@@ -270,7 +270,9 @@ class MachineRecordsContract:
                 partial(
                     records.machines.change,
                     machine.id,
-                    lambda found: lifecycle.end_checkpoint(found, node, generation, unknown, AT, has_memory=True),
+                    lambda found: lifecycle.end_checkpoint(
+                        found, node, generation, unknown, AT, number=1, has_memory=True
+                    ),
                 ),
             ):
                 with pytest.raises(NotFoundError) as error:
@@ -280,7 +282,7 @@ class MachineRecordsContract:
             fork = await records.machines.create(a_machine(origin=ready))
             await records.machines.change(
                 machine.id,
-                lambda found: lifecycle.end_checkpoint(found, node, generation, ready, AT, has_memory=True),
+                lambda found: lifecycle.end_checkpoint(found, node, generation, ready, AT, number=1, has_memory=True),
             )
             assert await self._ids(records) == {machine.id, fork.id}
 

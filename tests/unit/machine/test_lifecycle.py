@@ -162,11 +162,39 @@ def test_of_a_lost_machine_that_shall_sleep_its_checkpoint_is_all_there_is() -> 
     assert lifecycle.ask(machine("lost", "hibernated"), "fork", NOW) == NO_CHANGE
 
 
-def test_checkpoints_that_are_asked_for_before_one_is_made_are_one() -> None:
+def test_checkpoints_that_are_asked_for_before_one_is_begun_are_one() -> None:
     record = machine(checkpoints_made=4, checkpoints_wanted=4)
     first = after(record, lifecycle.ask(record, "checkpoint", NOW))
     assert first.checkpoints_wanted == 5
     assert after(first, lifecycle.ask(first, "fork", NOW)).checkpoints_wanted == 5
+
+
+def test_a_checkpoint_that_was_begun_before_it_was_asked_for_is_not_the_one() -> None:
+    wanted = machine(checkpoints_made=4, checkpoints_wanted=5)
+    begun = after(wanted, lifecycle.begin_checkpoint(wanted, NODE, 3))
+    asked = after(begun, lifecycle.ask(begun, "fork", NOW))
+    assert asked.checkpoints_wanted == 6
+    ended = lifecycle.end_checkpoint(
+        asked, NODE, 3, new_checkpoint_id(), NOW, number=begun.checkpoints_begun, has_memory=True
+    )
+    assert (after(asked, ended).checkpoints_made, next_step(after(asked, ended), is_node_gone=False)) == (
+        5,
+        "checkpoint",
+    )
+
+
+def test_a_checkpoint_that_was_cut_off_is_begun_again_for_all_that_is_wanted_by_then() -> None:
+    record = machine(checkpoints_made=4, checkpoints_begun=5, checkpoints_wanted=6)
+    again = after(record, lifecycle.begin_checkpoint(record, NODE, 3))
+    assert again.checkpoints_begun == 6
+    assert lifecycle.begin_checkpoint(again, NODE, 3) == NO_CHANGE
+
+
+def test_whoever_asks_for_a_checkpoint_of_one_that_falls_asleep_has_it() -> None:
+    """It was saved before that, and stands still since."""
+    record = machine(desired="hibernated", checkpoints_begun=1, checkpoints_made=1, checkpoints_wanted=2)
+    asleep = after(record, lifecycle.end_hibernate(record, NODE, 3, SAVED, NOW))
+    assert (asleep.checkpoints_made, asleep.checkpoints_wanted, asleep.is_settled) == (2, 2, True)
 
 
 # ── coming up ──
@@ -267,7 +295,8 @@ def test_only_the_holder_ends_a_step(node: NodeId, generation: int) -> None:
         lambda: lifecycle.fail_up(booting, node, generation, NOW, was="hibernated", reason="why", memory=True),
         lambda: lifecycle.end_freeze(up, node, generation, NOW),
         lambda: lifecycle.end_thaw(machine("paused"), node, generation, NOW),
-        lambda: lifecycle.end_checkpoint(up, node, generation, new_checkpoint_id(), NOW, has_memory=True),
+        lambda: lifecycle.begin_checkpoint(up, node, generation),
+        lambda: lifecycle.end_checkpoint(up, node, generation, new_checkpoint_id(), NOW, number=1, has_memory=True),
         lambda: lifecycle.end_hibernate(up, node, generation, SAVED, NOW),
     ]
     for end in ends:
@@ -289,11 +318,11 @@ def test_a_machine_is_frozen_and_thawed_once() -> None:
 def test_a_checkpoint_counts_once() -> None:
     record = machine(checkpoints_wanted=1, is_memory_doubtful=True)
     new = new_checkpoint_id()
-    change = lifecycle.end_checkpoint(record, NODE, 3, new, NOW, has_memory=False)
+    change = lifecycle.end_checkpoint(record, NODE, 3, new, NOW, number=1, has_memory=False)
     saved = after(record, change)
     assert (saved.checkpoint, saved.checkpoints_made, saved.is_memory_doubtful) == (new, 1, False)
     assert change.events[0].data == {"checkpoint": new, "has_memory": False}
-    assert lifecycle.end_checkpoint(saved, NODE, 3, new, NOW, has_memory=False) == NO_CHANGE
+    assert lifecycle.end_checkpoint(saved, NODE, 3, new, NOW, number=1, has_memory=False) == NO_CHANGE
 
 
 def test_a_machine_sleeps_when_its_newest_checkpoint_is_all_of_it() -> None:

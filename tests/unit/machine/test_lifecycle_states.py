@@ -41,6 +41,8 @@ class Underway(NamedTuple):
     step: Step
     node: NodeId
     generation: int
+    number: int = 0  # of the wishes that a checkpoint which was begun fulfils
+    began: int = 0  # the moment
 
 
 class Life(RuleBasedStateMachine):
@@ -53,6 +55,8 @@ class Life(RuleBasedStateMachine):
         self.underway: list[Underway] = []
         self.is_stopped = False  # it was paused, and nobody asked to resume it since
         self.checkpoints = 0
+        self.moment = 0
+        self.asked: dict[int, int] = {}  # the number of a wish for a checkpoint -> when it was last uttered
 
     @initialize()
     def create(self) -> None:
@@ -62,13 +66,19 @@ class Life(RuleBasedStateMachine):
 
     @rule(verb=st.sampled_from(VERBS), rounds=st.integers(0, 3))
     def ask(self, verb: Verb, rounds: int) -> None:
+        self.utter(verb)
+        self.work(rounds)
+
+    def utter(self, verb: Verb) -> None:
         try:
             self.apply(lifecycle.ask(self.machine, verb, NOW))
         except OutliveError:
             return
+        self.moment += 1
+        if verb in ("checkpoint", "fork"):
+            self.asked[self.machine.checkpoints_wanted] = self.moment
         if verb == "resume":
             self.is_stopped = False
-        self.work(rounds)
 
     @precondition(lambda self: self.checkpoints > 2 and self.machine.state != "deleted")  # a life of some length first
     @rule()
@@ -108,12 +118,27 @@ class Life(RuleBasedStateMachine):
                 self.begin_step(step, LAST_NODE)
                 self.end_step(self.underway.pop(), is_cold=False)
 
+    @precondition(lambda self: (self.machine.state, self.machine.desired) == ("running", "running"))
+    @rule(first=st.sampled_from(["checkpoint", "hibernate"]), verbs=st.lists(st.sampled_from(VERBS), max_size=3))
+    def save_while_somebody_asks(self, first: Verb, verbs: list[Verb]) -> None:
+        self.utter(first)
+        step = self.next_step()
+        if step not in ("checkpoint", "hibernate"):
+            return
+        self.begin_step(step, LAST_NODE)
+        for verb in verbs:
+            self.utter(verb)
+        self.end_step(self.underway.pop(), is_cold=False)
+
     def begin_step(self, step: Step, node: NodeId) -> None:
         if step in lifecycle.PLACED_STEPS:
             self.apply(lifecycle.begin_up(self.machine, node, NOW))
         at = (self.machine.node or LAST_NODE, self.machine.generation)
-        self.underway = [each for each in self.underway if each[1:] != at]  # what was under way there is dead
-        self.underway.append(Underway(step, *at))
+        self.underway = [each for each in self.underway if each[1:3] != at]  # what was under way there is dead
+        if step in ("checkpoint", "hibernate") and self.machine.node is not None:
+            self.apply(lifecycle.begin_checkpoint(self.machine, *at))
+        self.moment += 1
+        self.underway.append(Underway(step, *at, self.machine.checkpoints_begun, self.moment))
 
     @precondition(lambda self: self.underway)
     @rule(data=st.data(), is_cold=st.booleans())
@@ -186,7 +211,10 @@ class Life(RuleBasedStateMachine):
         self.checkpoints += 1
         checkpoint = CheckpointId(f"ckpt_{self.checkpoints}")
         holder = (self.machine, step.node, step.generation)
-        self.apply(lifecycle.end_checkpoint(*holder, checkpoint, NOW, has_memory=True))
+        made = self.machine.checkpoints_made
+        self.apply(lifecycle.end_checkpoint(*holder, checkpoint, NOW, number=step.number, has_memory=True))
+        for number in range(made + 1, self.machine.checkpoints_made + 1):
+            assert self.asked.get(number, 0) < step.began, "what was done before it was asked for may not be in it"
         return checkpoint
 
     def apply(self, change: Change) -> None:

@@ -76,8 +76,16 @@ class Saving:
 
     async def salvage(self, record: Machine, sandbox: Sandbox) -> Checkpoint:
         """The filesystem of a sandbox that is dead or cannot be asked. Nothing that ran in it is in it."""
+        record = await self._begin_checkpoint(record.id, sandbox.generation)
         mark = await self._parts.effects.mark(record.id)
         return await self._save(record, sandbox, mark, has_memory=False)
+
+    async def _begin_checkpoint(self, machine: MachineId, generation: int) -> Machine:
+        """What is wanted from here on is not in it."""
+        parts = self._parts
+        return await parts.machines.change(
+            machine, lambda found: lifecycle.begin_checkpoint(found, parts.node, generation)
+        )
 
     async def _save(self, record: Machine, sandbox: Sandbox, mark: int, *, has_memory: bool) -> Checkpoint:
         """A checkpoint of what stands still until this returns."""
@@ -95,8 +103,7 @@ class Saving:
         async with resident.gate.shut(_GATE_WITHIN_S):
             resident.check()
             await resident.unfreeze("idle")
-            record = await parts.machines.get(resident.id)
-            lifecycle.check_holder(record, parts.node, resident.generation)
+            record = await self._begin_checkpoint(resident.id, resident.generation)
             mark = await parts.effects.mark(resident.id)
             await self._quiesce(resident)
             resident.door.shut()
@@ -189,7 +196,13 @@ class Saving:
         await parts.machines.change(
             record.id,
             lambda found: lifecycle.end_checkpoint(
-                found, parts.node, record.generation, ready.id, now, has_memory=ready.has_memory
+                found,
+                parts.node,
+                record.generation,
+                ready.id,
+                now,
+                number=record.checkpoints_begun,
+                has_memory=ready.has_memory,
             ),
         )
         await prune_checkpoints(parts.checkpoints, record.id)

@@ -2,12 +2,15 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from eventually import eventually
-from machine_rooms import open_machine_room
-from outlive.base import ConflictError, EffectId, NotFoundError, new_machine_id
+from machine_rooms import MachineRoom, open_machine_room
+from outlive.base import ConflictError, EffectId, MachineId, NotFoundError, new_machine_id
+from outlive.machine.checkpoint import CheckpointStore, Manifest
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +99,51 @@ async def test_a_hibernated_machine_is_forked_without_being_woken(tmp_path: Path
         [child] = await room.keeper.fork(parent.id, [new_machine_id()], owner=parent.owner)
         assert (await room.exec(child.id, "cat file")).stdout == "common\n"
         assert node.residents.find(parent.id) is None
+
+
+class HeldStore:
+    """A store that has read a checkpoint back only when somebody lets it; the first time."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+        self.is_verifying = anyio.Event()
+        self.may_go_on = anyio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def verify(self, manifest: Manifest) -> None:
+        self.is_verifying.set()
+        await self.may_go_on.wait()
+        await self._store.verify(manifest)
+
+
+async def test_a_fork_has_what_was_done_before_it_was_asked_for_also_while_an_older_checkpoint_is_being_made(
+    tmp_path: Path,
+) -> None:
+    async with open_machine_room(tmp_path) as room:
+        held = HeldStore(CheckpointStore(room.objects))
+        async with room.node(store=held):
+            machine = await room.create()
+            child = new_machine_id()
+
+            async def fork() -> None:
+                await room.keeper.fork(machine.id, [child], owner=machine.owner)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(room.keeper.checkpoint, machine.id)
+                with anyio.fail_after(60):
+                    await held.is_verifying.wait()
+                await room.exec(machine.id, "echo later > file")
+                group.start_soon(fork)
+                await eventually(lambda: _is_asked_for_more(room, machine.id), 60)
+                held.may_go_on.set()
+            assert (await room.exec(child, "cat file")).stdout == "later\n"
+
+
+async def _is_asked_for_more(room: MachineRoom, machine: MachineId) -> bool:
+    found = await room.records.machines.get(machine)
+    return found.checkpoints_wanted > max(found.checkpoints_begun, found.checkpoints_made)
 
 
 async def test_a_deleted_machine_is_gone_with_its_checkpoints_and_a_fork_of_it_stays(tmp_path: Path) -> None:
