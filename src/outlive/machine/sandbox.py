@@ -11,8 +11,22 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from pydantic import BaseModel, ConfigDict
+
 from outlive.base import MachineId
 from outlive.machine.spec import Limits
+
+
+class Footing(BaseModel):
+    """What the memory of a sandbox stands on, from when it comes up until it ends: what the host has by the time that
+    it is saved may be something else. Kept with it, and not understood here; empty: nobody knows."""
+
+    model_config = ConfigDict(frozen=True)
+
+    base_fingerprint: str = ""
+    runtime_key: str = ""
+    runsc_version: str = ""
+    platform: str = ""
 
 
 class SandboxPlan(NamedTuple):
@@ -26,6 +40,7 @@ class SandboxPlan(NamedTuple):
     argv: tuple[str, ...]  # of PID 1
     hostname: str
     is_read_only: bool = False
+    footing: Footing = Footing()
 
 
 class Sandbox(NamedTuple):
@@ -35,6 +50,7 @@ class Sandbox(NamedTuple):
     generation: int
     path: Path  # the directory of this generation; all else is below
     limits: Limits
+    footing: Footing = Footing()
 
     @property
     def host_path(self) -> Path:

@@ -151,16 +151,16 @@ class Saving:
     async def _store(self, record: Machine, sandbox: Sandbox, begun: Checkpoint, *, has_memory: bool) -> Saved:
         parts = self._parts
         base = await parts.bases.base(record.spec.base, record.spec.base_key)
-        runtime = await parts.bases.runtime()
+        footing = sandbox.footing  # what it came up on, whatever this host has by now
         facts = CheckpointFacts(
             id=begun.id,
             machine=record.id,
             generation=record.generation,
             base_key=base.key,
-            base_fingerprint=base.fingerprint,
-            runtime_key=runtime.key,
-            runsc_version=parts.host.runsc_version,
-            platform=parts.host.platform,
+            base_fingerprint=footing.base_fingerprint,
+            runtime_key=footing.runtime_key,
+            runsc_version=footing.runsc_version,
+            platform=footing.platform,
             cpu_features=parts.host.cpu_features,
             spec=record.spec.model_dump(mode="json"),
         )

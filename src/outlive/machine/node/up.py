@@ -31,7 +31,7 @@ from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident
 from outlive.machine.node.restorable import why_not_restorable
 from outlive.machine.node.runs import find_begun
-from outlive.machine.sandbox import Sandbox, SandboxPlan
+from outlive.machine.sandbox import Footing, Sandbox, SandboxPlan
 from outlive.machine.status import Checkpoint, Machine
 from outlive.machine.terminal.shell import terminal_of
 
@@ -85,6 +85,12 @@ async def prepare(parts: NodeParts, record: Machine, source: Source) -> Sandbox:
             argv=source.runtime.argv,
             hostname=hostname_of(record),
             is_read_only=record.spec.is_read_only,
+            footing=Footing(
+                base_fingerprint=source.base.fingerprint,
+                runtime_key=source.runtime.key,
+                runsc_version=parts.host.runsc_version,
+                platform=parts.host.platform,
+            ),
         )
     )
     if source.manifest is not None:

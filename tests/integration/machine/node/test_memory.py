@@ -3,13 +3,16 @@ And the cost of a checkpoint is what has changed."""
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eventually import eventually
 from machine_rooms import MachineRoom, open_machine_room
 from outlive.base import CheckpointId, ConflictError, EffectId, MachineId
+from outlive.machine.base import Base
 from outlive.machine.checkpoint import CheckpointStore
+from outlive.machine.node.parts import Bases
 from outlive.machine.spec import Limits, MachineSpec
 from outlive.machine.status import EffectState
 from outlive.wiring.node import read_host_facts
@@ -118,6 +121,42 @@ async def test_damaged_memory_is_a_reboot_and_a_damaged_filesystem_leaves_the_ma
 
         packs[-1].write_bytes(whole)  # put back by whoever keeps the objects: nothing of the machine was lost
         assert (await room.exec(machine.id, "cat file")).stdout == "kept\n"
+
+
+class UpgradedBases:
+    """Bases of a host whose packages are upgraded at a moment of the test's choice."""
+
+    def __init__(self, bases: Bases) -> None:
+        self._bases = bases
+        self.is_upgraded = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bases, name)
+
+    async def base(self, reference: str, key: str | None) -> Base:
+        found = await self._bases.base(reference, key)
+        return found._replace(fingerprint="upgraded") if self.is_upgraded else found
+
+
+async def test_memory_of_before_an_upgrade_of_the_host_is_not_restored_also_if_it_was_saved_after_it(
+    tmp_path: Path,
+) -> None:
+    """It has the old files mapped, whatever the host has by the time that it is saved, and whoever asks then."""
+    async with open_machine_room(tmp_path) as room:
+        async with room.node() as node:
+            bases = UpgradedBases(node.parts.bases)
+        async with room.node(bases=bases):
+            machine = await room.create()
+            await room.exec(machine.id, "echo memory > /tmp/kept; echo file > kept")
+        bases.is_upgraded = True
+        async with room.node(bases=bases):
+            saved = await room.records.checkpoints.get(await _hibernate(room, machine.id))
+            assert saved.has_memory
+            assert (await room.exec(machine.id, "cat kept; ls /tmp")).stdout == "file\n"
+            assert "rebooted" in await _events(room, machine.id)
+            await room.exec(machine.id, "echo memory > /tmp/kept")
+            await _hibernate(room, machine.id)  # what came up after the upgrade stands on what is there
+            assert (await room.exec(machine.id, "cat /tmp/kept")).stdout == "memory\n"
 
 
 async def test_a_damaged_parent_spoils_no_checkpoint_and_no_hibernation(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from outlive.machine.sandbox import SandboxState
+from outlive.machine.sandbox import Footing, SandboxState
 from outlive.machine.spec import Limits
 
 # making: directories and mounts may be missing. prepared: nothing runs. starting: processes may be anywhere.
@@ -37,6 +37,7 @@ class SandboxRecord(BaseModel):
     phase: Phase
     layers: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
+    footing: Footing = Footing()
 
 
 def decide_state(phase: Phase, *, is_mounted: bool, is_alive: bool, is_frozen: bool, is_paused: bool) -> SandboxState:

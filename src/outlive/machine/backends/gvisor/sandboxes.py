@@ -87,7 +87,7 @@ class GvisorSandboxes:
 
     async def prepare(self, plan: SandboxPlan) -> Sandbox:
         check_plan(plan)
-        sandbox = self._sandbox(plan.machine, plan.generation, plan.limits)
+        sandbox = self._sandbox(plan.machine, plan.generation, plan.limits)._replace(footing=plan.footing)
         if _phase(sandbox) in ("starting", "started"):
             raise ConflictError("sandbox.exists", f"{_name(sandbox)} has been started: destroy it first.")
         if sandbox.path.exists():
@@ -100,6 +100,7 @@ class GvisorSandboxes:
             limits=plan.limits,
             phase="making",
             layers=tuple(str(layer) for layer in plan.layers),
+            footing=plan.footing,
         )
         _write(sandbox, record)
         for folder in ("bundle", "host", "logs"):
@@ -206,7 +207,9 @@ class GvisorSandboxes:
                 sandbox = self._sandbox(MachineId(folder.parent.name), int(folder.name), Limits())
                 # Without a record nothing was mounted yet and nothing runs: its limits do not matter.
                 record = _read(sandbox)
-                found.append(sandbox if record is None else sandbox._replace(limits=record.limits))
+                if record is not None:
+                    sandbox = sandbox._replace(limits=record.limits, footing=record.footing)
+                found.append(sandbox)
         return found
 
     def guarded(self) -> AbstractAsyncContextManager[LeaseGuard]:
