@@ -129,10 +129,15 @@ class Effects(Protocol):
         ...
 
 
+class Renewal(NamedTuple):
+    node: Node  # with its lease as it is now
+    was_over: bool  # there was none any more at that moment: others may have taken its machines since
+
+
 class Nodes(Protocol):
-    async def renew(self, node: Node, *, lease_s: float) -> Node:
+    async def renew(self, node: Node, *, lease_s: float) -> Renewal:
         """The node's heartbeat: says where it is and what it has room for, and extends its lease, reckoned by the
-        database's clock."""
+        database's clock. Whether the lease before was over is found out in the same change: nobody comes between."""
         ...
 
     async def get(self, node: NodeId) -> Node:

@@ -27,10 +27,10 @@ class NodesContract:
 
     async def test_a_node_is_known_by_its_last_word(self, place: StorePlace) -> None:
         async with records_at(place) as records, records_at(place) as others:
-            first = await records.nodes.renew(a_node(capacity={"memory_mib": 512.5}), lease_s=20)
+            first = (await records.nodes.renew(a_node(capacity={"memory_mib": 512.5}), lease_s=20)).node
             assert await others.nodes.get(first.id) == first
             said = a_node(first.id, address="https://host:1", is_draining=True, capacity={})
-            second = await records.nodes.renew(said, lease_s=20)
+            second = (await records.nodes.renew(said, lease_s=20)).node
             assert second == said.model_copy(update={"lease_until": second.lease_until})
             assert second.lease_until >= first.lease_until
             assert await others.nodes.get(first.id) == second
@@ -38,14 +38,14 @@ class NodesContract:
 
     async def test_a_lease_is_reckoned_by_the_databases_clock(self, place: StorePlace) -> None:
         async with records_at(place) as records:
-            short = await records.nodes.renew(a_node(), lease_s=10)
-            long = await records.nodes.renew(a_node(), lease_s=70)
+            short = (await records.nodes.renew(a_node(), lease_s=10)).node
+            long = (await records.nodes.renew(a_node(), lease_s=70)).node
             assert 60 <= (long.lease_until - short.lease_until).total_seconds() < 90
             assert short.lease_until > LONG_AGO
 
     async def test_a_node_is_gone_when_its_lease_and_the_margin_are_over(self, place: StorePlace) -> None:
         async with records_at(place) as records:
-            node = (await records.nodes.renew(a_node(), lease_s=60)).id
+            node = (await records.nodes.renew(a_node(), lease_s=60)).node.id
             assert not await records.nodes.is_gone(node, margin_s=0)
             await records.nodes.renew(a_node(node), lease_s=-60)
             assert await records.nodes.is_gone(node, margin_s=0)
@@ -53,6 +53,14 @@ class NodesContract:
             assert not await records.nodes.is_gone(node, margin_s=120)
             await records.nodes.renew(a_node(node), lease_s=60)
             assert not await records.nodes.is_gone(node, margin_s=0), "it is back"
+
+    async def test_whoever_renews_a_lease_that_was_over_is_told(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            new = await records.nodes.renew(a_node(), lease_s=60)
+            assert new.was_over, "it never had one"
+            assert not (await records.nodes.renew(new.node, lease_s=-1)).was_over
+            assert (await records.nodes.renew(new.node, lease_s=60)).was_over
+            assert not (await records.nodes.renew(new.node, lease_s=60)).was_over
 
     async def test_a_node_that_was_never_there_is_gone(self, place: StorePlace) -> None:
         async with records_at(place) as records:
@@ -64,7 +72,7 @@ class NodesContract:
 
     async def test_a_forgotten_node_is_gone_at_once(self, place: StorePlace) -> None:
         async with records_at(place) as records:
-            node, other = [(await records.nodes.renew(a_node(), lease_s=60)).id for _ in range(2)]
+            node, other = [(await records.nodes.renew(a_node(), lease_s=60)).node.id for _ in range(2)]
             for _ in range(2):
                 await records.nodes.forget(node)
             assert await records.nodes.is_gone(node, margin_s=1_000)

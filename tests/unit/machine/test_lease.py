@@ -15,17 +15,22 @@ def test_a_lease_counts_from_when_it_was_asked_for() -> None:
 
 
 def test_one_that_was_renewed_in_time_again_recovers() -> None:
-    lease = Lease(asked_at=100.0, is_frozen=True).renewed(150.0, 150.1)
+    lease = Lease(asked_at=100.0, is_frozen=True).renewed(150.0, 150.1, was_over=False)
     assert lease.decide(151.0) == "recover"
     assert lease._replace(is_frozen=False).decide(151.0) == "keep"
 
 
 def test_a_node_that_slept_past_its_lease_recovers_though_it_never_saw_the_end_of_it() -> None:
-    slept = Lease(asked_at=100.0).renewed(100.0 + LEASE_S + 50, 100.0 + LEASE_S + 50.1)
+    slept = Lease(asked_at=100.0).renewed(100.0 + LEASE_S + 50, 100.0 + LEASE_S + 50.1, was_over=False)
     assert slept.decide(100.0 + LEASE_S + 50.2) == "recover"
-    was_stuck = Lease(asked_at=100.0).renewed(100.0 + BEAT_S, 100.0 + LEASE_S + 50)
+    was_stuck = Lease(asked_at=100.0).renewed(100.0 + BEAT_S, 100.0 + LEASE_S + 50, was_over=False)
     assert was_stuck.is_frozen
-    assert Lease(asked_at=100.0).renewed(100.0 + BEAT_S, 100.1 + BEAT_S) == Lease(100.0 + BEAT_S)
+    assert Lease(asked_at=100.0).renewed(100.0 + BEAT_S, 100.1 + BEAT_S, was_over=False) == Lease(100.0 + BEAT_S)
+
+
+def test_a_node_whose_host_stood_still_with_all_its_clocks_recovers_too() -> None:
+    stood_still = Lease(asked_at=100.0).renewed(100.1, 100.2, was_over=True)
+    assert stood_still.decide(100.3) == "recover"
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e4))

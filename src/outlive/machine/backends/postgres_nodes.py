@@ -5,12 +5,15 @@ from datetime import datetime, timedelta
 
 from outlive.base import NodeId
 from outlive.machine.backends.documents import from_doc, to_doc, unknown_node
+from outlive.machine.records import Renewal
 from outlive.machine.status import Node
 from outlive.storage.postgres import PostgresDatabase
 
 _RENEW = """
+WITH before AS (SELECT lease_until >= now() AS held FROM nodes WHERE id = $1)
 INSERT INTO nodes (id, lease_until, doc) VALUES ($1, now() + $2::interval, $3)
-ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, doc = excluded.doc RETURNING lease_until
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, doc = excluded.doc
+RETURNING lease_until, NOT coalesce((SELECT held FROM before), false) AS was_over
 """
 
 
@@ -18,10 +21,11 @@ class PostgresNodes:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
-    async def renew(self, node: Node, *, lease_s: float) -> Node:
+    async def renew(self, node: Node, *, lease_s: float) -> Renewal:
         values = (node.id, timedelta(seconds=lease_s), to_doc(node))
-        until = await self._database.run(lambda connection: connection.fetchval(_RENEW, *values))
-        return _with_lease(node, until)
+        row = await self._database.run(lambda connection: connection.fetchrow(_RENEW, *values))
+        assert row is not None
+        return Renewal(_with_lease(node, row["lease_until"]), was_over=row["was_over"])
 
     async def get(self, node: NodeId) -> Node:
         row = await self._database.run(

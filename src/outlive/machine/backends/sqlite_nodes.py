@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from outlive.base import Clock, NodeId, to_text
 from outlive.machine.backends.documents import from_doc, to_doc, unknown_node
-from outlive.machine.records import Gone
+from outlive.machine.records import Gone, Renewal
 from outlive.machine.status import Node
 from outlive.storage.sqlite import SqliteDatabase
 
@@ -21,13 +21,15 @@ class SqliteNodes:
         self._database = database
         self._clock = clock
 
-    async def renew(self, node: Node, *, lease_s: float) -> Node:
-        def write(connection: sqlite3.Connection) -> Node:
+    async def renew(self, node: Node, *, lease_s: float) -> Renewal:
+        def write(connection: sqlite3.Connection) -> Renewal:
             # Read inside: a write that had to wait must not give a lease that began before the wait.
-            until = self._clock.now() + timedelta(seconds=lease_s)
+            now = self._clock.now()
+            was_over = is_gone(connection, Gone(node.id, margin_s=0), now)
+            until = now + timedelta(seconds=lease_s)
             renewed = node.model_copy(update={"lease_until": until})
             connection.execute(_RENEW, (node.id, to_text(until), to_doc(renewed)))
-            return renewed
+            return Renewal(renewed, was_over=was_over)
 
         return await self._database.write(write)
 

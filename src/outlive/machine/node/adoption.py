@@ -48,6 +48,9 @@ class Adoption:
             if resident is None or resident.generation != sandbox.generation:
                 if sandbox.path.exists():
                     await self._adopt_one(sandbox)
+            elif not await self.is_ours(sandbox):
+                _log.error("machine %s is another's by now: what is here is destroyed", sandbox.machine)
+                await self.discard(sandbox)
             elif await self._parts.sandboxes.state(sandbox) == "paused":  # nobody saves it, or it would be locked
                 await self._parts.sandboxes.resume(sandbox)
                 resident.door.open()

@@ -17,9 +17,10 @@ class Lease(NamedTuple):
     asked_at: float  # monotonic, of the renewal that was granted last
     is_frozen: bool = False  # we froze our machines because it had run out
 
-    def renewed(self, asked_at: float, granted_at: float, *, lease_s: float = LEASE_S) -> "Lease":
-        """One that came after the last had run out finds a node that was asleep: others may have taken its machines."""
-        return Lease(asked_at, self.is_frozen or granted_at - self.asked_at >= lease_s)
+    def renewed(self, asked_at: float, granted_at: float, *, was_over: bool, lease_s: float = LEASE_S) -> "Lease":
+        """One that came after the last had run out finds a node that was asleep: others may have taken its machines.
+        By our clock or, `was_over`, by the database's: ours stood still with us if the whole host was stopped."""
+        return Lease(asked_at, self.is_frozen or was_over or granted_at - self.asked_at >= lease_s)
 
     def decide(self, now: float, *, lease_s: float = LEASE_S) -> LeaseStep:
         is_ours = now - self.asked_at < lease_s

@@ -15,6 +15,7 @@ from outlive.machine.node.idle import Activity, decide_idle
 from outlive.machine.node.lease import Lease
 from outlive.machine.node.node import Node
 from outlive.machine.node.resident import Resident
+from outlive.machine.records import Renewal
 from outlive.machine.sandbox import Guard
 from outlive.machine.status import Node as NodeRecord
 
@@ -46,9 +47,9 @@ async def keep_lease(
         now = guard.now()
         if now >= next_beat:
             next_beat = now + parts.beat_s
-            if await _renew(node, describe):
+            if (renewal := await _renew(node, describe)) is not None:
                 is_granted = True
-                lease = lease.renewed(now, guard.now(), lease_s=parts.lease_s)
+                lease = lease.renewed(now, guard.now(), was_over=renewal.was_over, lease_s=parts.lease_s)
                 _mark(node, has_lease=not lease.is_frozen)
                 await guard.keep(now + parts.lease_s, may_run=not lease.is_frozen)
             # A node without a lease asks more often: nothing runs here meanwhile.
@@ -76,18 +77,17 @@ def _mark(node: Node, *, has_lease: bool) -> None:
         resident.has_lease = has_lease
 
 
-async def _renew(node: Node, describe: NodeRecord) -> bool:
+async def _renew(node: Node, describe: NodeRecord) -> Renewal | None:
     parts = node.parts
     room = {"machines": float(len(node.residents)), "machines_limit": float(parts.limits.machines)}
     try:
         with anyio.fail_after(_RENEW_WITHIN_S):
-            await parts.nodes.renew(describe.model_copy(update={"capacity": room}), lease_s=parts.lease_s)
-            return True
+            return await parts.nodes.renew(describe.model_copy(update={"capacity": room}), lease_s=parts.lease_s)
     except OutliveError as error:
         _log.warning("the lease could not be renewed: %s", error.message)
     except TimeoutError:
         _log.warning("the lease could not be renewed within %.0f s", _RENEW_WITHIN_S)
-    return False
+    return None
 
 
 async def _recover(node: Node) -> bool:
