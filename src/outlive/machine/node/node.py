@@ -224,7 +224,7 @@ class Node:
     async def drain(self) -> list[MachineId]:
         """Hibernate everybody, without a workflow: for the end of a node. One that a person has paused is not thawed
         for it: its filesystem is saved, its memory is not. Returns those that could not be saved; they stay."""
-        stuck = []
+        stuck = list(self.residents.unsaved)
         for resident in self.residents:
             async with self._locks[resident.id]:
                 try:
