@@ -143,6 +143,10 @@ class Node:
         """Those that are up here, and those that are coming up."""
         return {resident.id for resident in self.residents} | self._coming
 
+    def has_room_besides(self, coming: int) -> bool:
+        """Whether one more may be asked for, while so many that are not up yet are on their way here."""
+        return len(self.residents) + coming < self.parts.limits.machines
+
     @contextmanager
     def _place(self, machine: MachineId) -> Iterator[None]:
         """Inside, it counts as one that is up here: many may come at once, and a boot takes its time."""
