@@ -136,12 +136,13 @@ class MachineRoom:
                 checkpoint_every_s=None,
             )
             parts = parts._replace(**fields)  # type: ignore[arg-type]
-            async with open_node(parts) as node:
+            async with open_node(parts, is_adopting=False) as node:
                 now = _CLOCK.now()
                 record = NodeRecord(id=parts.node, address="unix:/nowhere", lease_until=now, started_at=now)
                 await self.records.nodes.renew(record, lease_s=3600)
                 self.settler.nodes[parts.node] = node
                 try:
+                    await node.adoption.adopt()
                     yield node
                 finally:
                     del self.settler.nodes[parts.node]

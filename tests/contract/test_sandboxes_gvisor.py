@@ -65,6 +65,7 @@ class TestGvisorSandboxes(SandboxesContract):
             return await trial.sandboxes.state(sandbox) == "dead"
 
         await eventually(is_dead)
+        assert await trial.sandboxes.has_disk(sandbox), "it died, and what it wrote is there"
 
     async def test_every_process_of_a_sandbox_is_under_its_limits(self, trial: Trial, tmp_path: Path) -> None:
         sandbox = await trial.started()
@@ -92,8 +93,10 @@ class TestGvisorSandboxes(SandboxesContract):
     async def test_a_sandbox_whose_disk_is_gone_is_dead(self, trial: Trial) -> None:
         """As after the host was started again."""
         sandbox = await trial.sandboxes.prepare(trial.plan())
+        assert await trial.sandboxes.has_disk(sandbox)
         await anyio.run_process(["umount", str(sandbox.path / "disk")])
         assert await trial.sandboxes.state(sandbox) == "dead"
+        assert not await trial.sandboxes.has_disk(sandbox)
         assert await trial.sandboxes.find_all() == [sandbox]
 
     async def test_one_whose_limits_do_not_hold_is_ended(self, trial: Trial, tmp_path: Path) -> None:

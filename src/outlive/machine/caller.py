@@ -34,6 +34,7 @@ MOVED: frozenset[str] = frozenset(
         "machine.fenced",
         "machine.busy",
         "machine.guest_away",
+        "machine.unsaved",
         "node.away",
         "node.slow",
         "node.unknown",

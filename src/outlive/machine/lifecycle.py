@@ -279,6 +279,15 @@ def declare_lost(machine: Machine, node: NodeId, now: datetime, *, reason: str) 
     return Change(fields, (_event("lost", machine, now, reason=reason),) if was_up else ())
 
 
+def keep_disk(machine: Machine, node: NodeId, generation: int, now: datetime, *, reason: str) -> Change:
+    """Its sandbox ended, and its disk stays on its node until it could be saved: it is what it was, and says why it
+    cannot be used."""
+    check_holder(machine, node, generation)
+    if machine.reason == reason:
+        return NO_CHANGE
+    return Change({"reason": reason, "changed_at": now}, (_event("failed", machine, now, reason=reason),))
+
+
 def give_up(machine: Machine, step: Step, now: datetime, *, reason: str) -> Change:
     """A step failed for good: want what there is, so that nobody tries for ever. A person may ask again. Where the step
     is no longer the next one (it came through after all, or something else is wanted) there is nothing to give up."""

@@ -1,5 +1,6 @@
 """What nobody is waiting for: machines that a dead node or a lost run left unsettled, checkpoints that nobody needs any
-more. Runs in every worker; each piece of work is safe to do twice and at the same time.
+more, nodes that have been away for long. Runs in every worker; each piece of work is safe to do twice and at the same
+time.
 """
 
 import logging
@@ -16,6 +17,7 @@ from outlive.machine.status import Machine
 _log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
+FORGOTTEN_AFTER_S = 7 * 24 * 3600.0  # a node without a lease that has no machine: its host was taken away
 KEPT_CHECKPOINTS = 8  # of one machine; older ones go
 _PAGE = 200
 _AT_ONCE = 8
@@ -63,6 +65,9 @@ class Reconciler:
                         group.start_soon(self._settle, machine, limiter)
                 before = page[-1].id
         await self._checkpoints.expire(self._clock.now())
+        for node in await self._nodes.list():
+            if await self._nodes.is_gone(node.id, margin_s=FORGOTTEN_AFTER_S):
+                await self._nodes.forget(node.id, margin_s=FORGOTTEN_AFTER_S)
 
     async def _needs_work(self, machine: Machine) -> bool:
         # What is being booted is on a node that works on it: a run is under way, or the node is gone.

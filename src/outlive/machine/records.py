@@ -150,7 +150,10 @@ class Nodes(Protocol):
         """Whether its lease ended more than `margin_s` ago by the database's clock, or it was never there."""
         ...
 
-    async def forget(self, node: NodeId) -> None: ...
+    async def forget(self, node: NodeId, *, margin_s: float | None = None) -> bool:
+        """It is not listed any more, until it renews its lease. Only if no machine's record names it, and with a margin
+        only if its lease ended more than that ago by the database's clock. Returns whether there is none now."""
+        ...
 
 
 class CheckpointRecords(Protocol):

@@ -19,7 +19,7 @@ _RECORD = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_inte
 _STEP = RetryPolicy(
     initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=2), maximum_attempts=4
 )
-# A node with room answers at once; a full fleet is waited for a little, then the caller is told.
+# A node asks only while it has room. A full fleet is waited for a little, then the caller is told.
 _PLACED = RetryPolicy(
     initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=2), maximum_attempts=10
 )

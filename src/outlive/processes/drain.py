@@ -35,9 +35,10 @@ def drain(settings: Settings, say: Say, within_s: float = DRAIN_WITHIN_S) -> lis
 
 async def drain_node(settings: Settings, say: Say) -> list[MachineId]:
     """Hibernate what runs on this node, whose process has ended (else `node.taken`). Returns the machines that could
-    not be: they go on running. One that a person has paused keeps its files, not its memory."""
-    if not has_leftovers(settings.node_path):
-        return []
+    not be: they go on running. One that a person has paused keeps its files, not its memory. A node that has no machine
+    any more is not listed."""
+    if not has_leftovers(settings.node_path) and not (settings.node_path / "id").exists():
+        return []  # no node has ever been here
     clock = SystemClock()
     async with open_stores(settings, clock) as stores:
         objects = await open_object_store(settings)
@@ -55,6 +56,7 @@ async def drain_node(settings: Settings, say: Say) -> list[MachineId]:
             await _announce(node, parts.machines, say)
             stuck = await node.drain()
             group.cancel_scope.cancel()
+        await stores.nodes.forget(parts.node)  # unless it still has machines; it is known again when it serves again
     return stuck
 
 

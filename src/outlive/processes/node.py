@@ -30,6 +30,7 @@ from outlive.wiring.build import open_object_store, open_stores
 from outlive.wiring.machines import make_settler
 from outlive.wiring.node import open_node_parts
 from outlive.wiring.node_token import ensure_node_token
+from outlive.wiring.places import places_tuner
 from outlive.wiring.settings import Settings, prepare_home
 from outlive.wiring.temporal import connect_temporal
 from outlive.wiring.temporal_worker import make_worker, run_until_shut, shut
@@ -69,7 +70,14 @@ async def _serve(settings: Settings, ready_fd: int | None) -> None:
             record = NodeRecord(id=parts.node, address=address, lease_until=now, started_at=now)
             activities = NodeActivities(node)
             workers = [
-                make_worker(client, CREATE, settings, activities=activities.placed, asks_once=True),
+                make_worker(
+                    client,
+                    CREATE,
+                    settings,
+                    activities=activities.placed,
+                    asks_once=True,
+                    tuner=places_tuner(node.has_room_besides),
+                ),
                 make_worker(client, node_queue(parts.node), settings, activities=activities.own),
             ]
             async with anyio.create_task_group() as group:

@@ -74,9 +74,25 @@ class NodesContract:
         async with records_at(place) as records:
             node, other = [(await records.nodes.renew(a_node(), lease_s=60)).node.id for _ in range(2)]
             for _ in range(2):
-                await records.nodes.forget(node)
+                assert await records.nodes.forget(node)
             assert await records.nodes.is_gone(node, margin_s=1_000)
             assert [each.id for each in await records.nodes.list()] == [other]
+
+    async def test_a_node_is_forgotten_only_when_it_has_been_away_for_long_and_has_no_machine(
+        self, place: StorePlace
+    ) -> None:
+        async with records_at(place) as records:
+            machine, holds, _ = await a_running_machine(records)
+            lives, away, empty = [(await records.nodes.renew(a_node(), lease_s=s)).id for s in (60, -60, -200)]
+            await records.nodes.renew(a_node(holds), lease_s=-200)
+            forgotten = {node: await records.nodes.forget(node, margin_s=100) for node in (lives, away, empty, holds)}
+            assert forgotten == {lives: False, away: False, empty: True, holds: False}
+            assert not await records.nodes.forget(holds), "whatever its lease"
+            await records.machines.change(
+                machine.id, lambda found: lifecycle.declare_lost(found, holds, AT, reason="x")
+            )
+            assert await records.nodes.forget(holds)
+            assert {each.id for each in await records.nodes.list()} == {lives, away}
 
     async def test_a_machine_is_taken_from_a_node_only_if_that_is_gone_at_the_very_moment(
         self, place: StorePlace

@@ -10,7 +10,13 @@ from typing import Any
 
 import anyio
 from temporalio.client import Client
-from temporalio.worker import PollerBehaviorAutoscaling, PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import (
+    PollerBehaviorAutoscaling,
+    PollerBehaviorSimpleMaximum,
+    UnsandboxedWorkflowRunner,
+    Worker,
+    WorkerTuner,
+)
 
 from outlive.wiring.settings import Settings
 
@@ -26,12 +32,14 @@ def make_worker(
     workflows: Sequence[type] = (),
     activities: Sequence[Callable[..., Any]] = (),
     asks_once: bool = False,
+    tuner: WorkerTuner | None = None,
     beat_s: float = _BEAT_S,
 ) -> Worker:
     """A worker of one queue, with the options of the house. Whoever runs it owns it: `run`, then `shutdown`.
     `asks_once`: for one activity at a time, where others ask too. What was given to a process that does not run any
-    more is missed only after its heartbeat, and each question that it has open swallows one. `beat_s`: between two
-    heartbeats of an activity, at most; with them it hears that it is cancelled."""
+    more is missed only after its heartbeat, and each question that it has open swallows one. `tuner`: says when it may
+    ask at all, instead of the settings. `beat_s`: between two heartbeats of an activity, at most; with them it hears
+    that it is cancelled."""
     given = settings.worker
     return Worker(
         client,
@@ -40,8 +48,9 @@ def make_worker(
         activities=activities,
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_cached_workflows=given.cached_workflows,
-        max_concurrent_activities=given.activities,
-        max_concurrent_workflow_tasks=given.workflow_tasks,
+        max_concurrent_activities=given.activities if tuner is None else None,
+        max_concurrent_workflow_tasks=given.workflow_tasks if tuner is None else None,
+        tuner=tuner,
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
         activity_task_poller_behavior=(PollerBehaviorSimpleMaximum(1) if asks_once else PollerBehaviorAutoscaling()),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=_STICKY_S),

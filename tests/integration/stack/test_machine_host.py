@@ -61,6 +61,7 @@ def test_down_hibernates_what_a_dead_stack_left_and_the_doctor_sees_the_node_liv
     assert_nothing_left(home.path / "node", cgroup_name(home.path / "node"))
     drained = home.run("node", "--drain", "--json")
     assert (drained.returncode, json.loads(drained.stdout)) == (0, {"stuck": []})
+    assert home.query("SELECT id FROM nodes") == [], "a host without machines was taken out of service"
 
     home.up()
     assert home.get(f"/v1/machines/{machine}")["state"] == "hibernated"

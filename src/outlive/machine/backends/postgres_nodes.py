@@ -16,6 +16,11 @@ ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, doc = exclude
 RETURNING lease_until, NOT coalesce((SELECT held FROM before), false) AS was_over
 """
 
+_FORGET = """
+DELETE FROM nodes WHERE id = $1 AND ($2::interval IS NULL OR lease_until < now() - $2::interval)
+AND NOT EXISTS (SELECT 1 FROM machines WHERE machines.node = nodes.id)
+"""
+
 
 class PostgresNodes:
     def __init__(self, database: PostgresDatabase) -> None:
@@ -50,8 +55,13 @@ class PostgresNodes:
         )
         return held is None
 
-    async def forget(self, node: NodeId) -> None:
-        await self._database.run(lambda connection: connection.execute("DELETE FROM nodes WHERE id = $1", node))
+    async def forget(self, node: NodeId, *, margin_s: float | None = None) -> bool:
+        margin = None if margin_s is None else timedelta(seconds=margin_s)
+        await self._database.run(lambda connection: connection.execute(_FORGET, node, margin))
+        left = await self._database.run(
+            lambda connection: connection.fetchval("SELECT 1 FROM nodes WHERE id = $1", node)
+        )
+        return left is None
 
 
 def _with_lease(node: Node, until: datetime) -> Node:

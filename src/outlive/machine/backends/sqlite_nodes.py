@@ -15,6 +15,11 @@ INSERT INTO nodes (id, lease_until, doc) VALUES (?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, doc = excluded.doc
 """
 
+_FORGET = """
+DELETE FROM nodes WHERE id = ? AND (? IS NULL OR lease_until < ?)
+AND NOT EXISTS (SELECT 1 FROM machines WHERE machines.node = nodes.id)
+"""
+
 
 class SqliteNodes:
     def __init__(self, database: SqliteDatabase, clock: Clock) -> None:
@@ -51,8 +56,13 @@ class SqliteNodes:
         gone, now = Gone(node, margin_s), self._clock.now()
         return await self._database.read(lambda connection: is_gone(connection, gone, now))
 
-    async def forget(self, node: NodeId) -> None:
-        await self._database.write(lambda connection: connection.execute("DELETE FROM nodes WHERE id = ?", (node,)))
+    async def forget(self, node: NodeId, *, margin_s: float | None = None) -> bool:
+        def write(connection: sqlite3.Connection) -> bool:
+            before = None if margin_s is None else to_text(self._clock.now() - timedelta(seconds=margin_s))
+            connection.execute(_FORGET, (node, before, before))
+            return connection.execute("SELECT 1 FROM nodes WHERE id = ?", (node,)).fetchone() is None
+
+        return await self._database.write(write)
 
 
 def is_gone(connection: sqlite3.Connection, gone: Gone, now: datetime) -> bool:

@@ -5,8 +5,8 @@ Rule: one step at a time per machine. Each begins and ends with the record; see 
 
 import logging
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 import anyio
@@ -50,6 +50,7 @@ class Node:
         self.saving = housing.saving
         self.terminals = housing.terminals
         self._locks = housing.locks
+        self._coming: set[MachineId] = set()  # up; not residents yet
 
     # ── steps ──
 
@@ -131,12 +132,34 @@ class Node:
     # ── coming up ──
 
     async def _come_up(self, machine: MachineId) -> None:
-        parts = self.parts
-        record = await parts.machines.get(machine)
+        record = await self.parts.machines.get(machine)
         if self._is_up(record):  # a step that is run again
             return await self.runs.take_up(self.residents.get(machine, record.generation))
-        if len(self.residents) >= parts.limits.machines:
+        with self._place(machine):
+            await self._come_up_here(machine)
+
+    @property
+    def taking_places(self) -> set[MachineId]:
+        """Those that are up here, and those that are coming up."""
+        return {resident.id for resident in self.residents} | self._coming
+
+    def has_room_besides(self, coming: int) -> bool:
+        """Whether one more may be asked for, while so many that are not up yet are on their way here."""
+        return len(self.residents) + coming < self.parts.limits.machines
+
+    @contextmanager
+    def _place(self, machine: MachineId) -> Iterator[None]:
+        """Inside, it counts as one that is up here: many may come at once, and a boot takes its time."""
+        if len(self.taking_places - {machine}) >= self.parts.limits.machines:
             raise up.no_room(machine)
+        self._coming.add(machine)
+        try:
+            yield
+        finally:
+            self._coming.discard(machine)
+
+    async def _come_up_here(self, machine: MachineId) -> None:
+        parts = self.parts
         for is_last in (False, True):
             try:
                 record = await self._begin_up(machine)
@@ -224,7 +247,7 @@ class Node:
     async def drain(self) -> list[MachineId]:
         """Hibernate everybody, without a workflow: for the end of a node. One that a person has paused is not thawed
         for it: its filesystem is saved, its memory is not. Returns those that could not be saved; they stay."""
-        stuck = []
+        stuck = list(self.residents.unsaved)
         for resident in self.residents:
             async with self._locks[resident.id]:
                 try:

@@ -38,8 +38,7 @@ class HostFacts(NamedTuple):
 
 
 class NodeLimits(NamedTuple):
-    machines: int = 64  # that are up here at the same time
-    memory_mib: int | None = None  # that they may be promised together; None: nobody counts
+    machines: int = 64  # that are up here at the same time, or coming up
 
 
 class NodeParts(NamedTuple):

@@ -153,6 +153,7 @@ class Residents:
 
     def __init__(self) -> None:
         self._residents: dict[MachineId, Resident] = {}
+        self.unsaved: dict[MachineId, str] = {}  # whose sandbox ended and whose disk is kept: why it is not saved yet
 
     def __iter__(self) -> Iterator[Resident]:
         return iter(list(self._residents.values()))
@@ -165,6 +166,8 @@ class Residents:
 
     def get(self, machine: MachineId, generation: int) -> Resident:
         resident = self._residents.get(machine)
+        if resident is None and machine in self.unsaved:
+            raise UnavailableError("machine.unsaved", f"Machine {machine!r} cannot be used: {self.unsaved[machine]}.")
         if resident is None or resident.generation != generation:
             here = "is not here" if resident is None else f"is at generation {resident.generation}"
             raise FencedError("machine.fenced", f"Machine {machine!r} {here}; read its record again.")
@@ -172,6 +175,7 @@ class Residents:
 
     def add(self, resident: Resident) -> None:
         self._residents[resident.id] = resident
+        self.unsaved.pop(resident.id, None)
         resident.counted.set()
 
     def remove(self, resident: Resident) -> None:

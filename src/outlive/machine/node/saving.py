@@ -18,6 +18,7 @@ from outlive.base import BrokenError, CrashPoint, MachineId, NotFoundError, Outl
 from outlive.machine import lifecycle
 from outlive.machine.checkpoint import CheckpointFacts, Manifest, Saved
 from outlive.machine.node.parts import NodeParts
+from outlive.machine.node.rescue import Rescue
 from outlive.machine.node.resident import Resident
 from outlive.machine.node.terminals.hosts import TerminalHosts
 from outlive.machine.reconciler import prune_checkpoints
@@ -74,11 +75,24 @@ class Saving:
             await parts.sandboxes.destroy(resident.sandbox)
         return ready
 
-    async def salvage(self, record: Machine, sandbox: Sandbox) -> Checkpoint:
-        """The filesystem of a sandbox that is dead or cannot be asked. Nothing that ran in it is in it."""
+    async def salvage(self, record: Machine, sandbox: Sandbox, rescue: Rescue | None = None) -> Checkpoint:
+        """The filesystem of a sandbox that is dead or cannot be asked. Nothing that ran in it is in it. With the
+        `rescue` of a dead one, whose disk does not change any more, it goes on with what an earlier try has begun."""
         record = await self._begin_checkpoint(record.id, sandbox.generation)
         mark = await self._parts.effects.mark(record.id)
-        return await self._save(record, sandbox, mark, has_memory=False)
+        if rescue is None:
+            return await self._save(record, sandbox, mark, has_memory=False)
+
+        async def save(shares: bool) -> Checkpoint:
+            begun = rescue.going_on(shares, self._parts.clock.now())
+            if begun is None:
+                begun = await self._begin(record, mark, shares=shares)
+                rescue.begin(shares, begun)
+            if shares not in rescue.stored:
+                rescue.stored[shares] = await self._store(record, sandbox, begun, has_memory=False)
+            return await self._finish(record, begun, rescue.stored[shares])
+
+        return await _sharing_if_sound(record.id, save)
 
     async def _begin_checkpoint(self, machine: MachineId, generation: int) -> Machine:
         """What is wanted from here on is not in it."""

@@ -28,6 +28,8 @@ async def look_for_strays(node: Node) -> None:
             await node.adoption.tend(sandbox)
         except OutliveError as error:
             _log.warning("sandbox of machine %s: %s", sandbox.machine, error.message)
+        except OSError as error:  # of its folder, its mounts; one machine's trouble is not the node's
+            _log.error("sandbox of machine %s: %s", sandbox.machine, error)
     try:
         await node.adoption.mourn()
     except OutliveError as error:

@@ -79,7 +79,7 @@ def _mark(node: Node, *, has_lease: bool) -> None:
 
 async def _renew(node: Node, describe: NodeRecord) -> Renewal | None:
     parts = node.parts
-    room = {"machines": float(len(node.residents)), "machines_limit": float(parts.limits.machines)}
+    room = {"machines": float(len(node.taking_places)), "machines_limit": float(parts.limits.machines)}
     try:
         with anyio.fail_after(_RENEW_WITHIN_S):
             return await parts.nodes.renew(describe.model_copy(update={"capacity": room}), lease_s=parts.lease_s)

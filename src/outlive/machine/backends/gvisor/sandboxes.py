@@ -192,6 +192,9 @@ class GvisorSandboxes:
             is_paused=self._runsc.is_paused(_name(sandbox)),
         )
 
+    async def has_disk(self, sandbox: Sandbox) -> bool:
+        return is_mount(sandbox.path / "disk")
+
     async def usage(self, sandbox: Sandbox) -> Usage:
         used = self._cgroups.usage(self._cgroup_of(sandbox))
         return Usage(used.memory_bytes, used.cpu_s, used.threads, used_bytes(sandbox.path))

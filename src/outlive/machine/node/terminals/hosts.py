@@ -225,13 +225,11 @@ class TerminalHosts:
                 except OutliveError as error:
                     _log.warning("terminal %s is not stored yet: %s", host.terminal.id, error.message)
 
-    async def salvage(self, resident: Resident) -> None:
-        """Of a machine that died: what is here of its recordings and not in the object store yet."""
-        await self.flush(resident)
-        hosted = {host.terminal.id for host in self.of(resident)}
-        for record in await self._parts.terminals.list(resident.id, include_ended=False):
-            if record.id not in hosted:
-                await self._salvage_one(record, resident.generation)
+    async def salvage(self, machine: MachineId, generation: int) -> None:
+        """Of a machine that died: what is here of its recordings, hosted by nobody and not in the object store yet."""
+        for record in await self._parts.terminals.list(machine, include_ended=False):
+            if record.id not in self._hosts:
+                await self._salvage_one(record, generation)
 
     async def _salvage_one(self, record: Terminal, generation: int) -> None:
         spool = None
