@@ -118,6 +118,30 @@ async def test_files_go_both_ways_in_pieces_and_any_name_is_kept(node: LocalNode
     assert await node.door.list_files(made.id, made.generation, "/workspace/deep") == []
 
 
+@pytest.mark.parametrize("verb", ["list_files", "processes"])
+async def test_a_list_whose_caller_has_left_is_given_up(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    made = await node.create()
+    asked, given_up = anyio.Event(), anyio.Event()
+
+    async def never(*_: object) -> None:
+        asked.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            given_up.set()
+
+    monkeypatch.setattr(node.machines, verb, never)
+    async with anyio.create_task_group() as group:
+        group.start_soon(getattr(node.door, verb), made.id, made.generation, *(["/"] if verb == "list_files" else []))
+        await asked.wait()
+        assert not given_up.is_set()
+        group.cancel_scope.cancel()
+    with anyio.fail_after(10):
+        await given_up.wait()
+
+
 async def test_half_a_file_never_takes_the_place_of_a_whole_one(node: LocalNode) -> None:
     made = await node.create()
     await node.door.write_file(made.id, made.generation, "/workspace/kept", _pieces(b"old"))
