@@ -4,15 +4,14 @@ import hashlib
 import secrets
 import subprocess
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio.to_thread
 
 from outlive.base import Clock, NodeId, UnavailableError, is_id, new_node_id
-from outlive.governance.egress_dial import DirectDialer
 from outlive.governance.egress_records import open_egress_recording
+from outlive.governance.egress_shared import open_shared_egress
 from outlive.machine.backends.bases.provider import CachedBases
 from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
 from outlive.machine.checkpoint import CheckpointStore
@@ -24,7 +23,6 @@ from outlive.wiring.build import Stores
 from outlive.wiring.screens import open_screens
 from outlive.wiring.settings import Settings
 
-_DIAL_THREADS = 16
 _VERSION_WITHIN_S = 10.0
 _PLATFORM = "systrap"
 
@@ -34,7 +32,6 @@ async def open_node_parts(
     settings: Settings, stores: Stores, objects: ObjectStore, settler: Settler, clock: Clock
 ) -> AsyncIterator[NodeParts]:
     async with AsyncExitStack() as stack:
-        threads = stack.enter_context(ThreadPoolExecutor(_DIAL_THREADS, "egress"))
         given = settings.machines
         yield NodeParts(
             node=await anyio.to_thread.run_sync(ensure_node_id, settings.node_path),
@@ -49,7 +46,7 @@ async def open_node_parts(
             bases=CachedBases(given.cache / "bases", given.cache / "runtimes"),
             settler=settler,
             egress_record=await stack.enter_async_context(open_egress_recording(stores.egress)),
-            dialer=DirectDialer(threads),
+            egress=stack.enter_context(open_shared_egress()),
             host=await anyio.to_thread.run_sync(read_host_facts, given.runsc),
             clock=clock,
             terminals=stores.terminals,
