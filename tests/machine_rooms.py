@@ -112,7 +112,7 @@ class MachineRoom:
         """A node of this room; leaving it leaves its sandboxes, as the end of a process does."""
         path = self.path / name
         path.mkdir(exist_ok=True)
-        with open_shared_egress() as egress:
+        with open_shared_egress(connections=2048, machines=8) as egress:
             parts = NodeParts(
                 node=_node_id(name),
                 path=path,

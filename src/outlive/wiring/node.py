@@ -20,9 +20,11 @@ from outlive.machine.node.idle import IdlePolicy
 from outlive.machine.node.parts import HostFacts, NodeLimits, NodeParts
 from outlive.storage.objects import ObjectStore
 from outlive.wiring.build import Stores
+from outlive.wiring.descriptors import descriptor_limit
 from outlive.wiring.screens import open_screens
 from outlive.wiring.settings import Settings
 
+_DESCRIPTORS_PER_CONNECTION = 4  # of a machine to the outside: it takes two, and half of all are for the rest
 _VERSION_WITHIN_S = 10.0
 _PLATFORM = "systrap"
 
@@ -33,6 +35,7 @@ async def open_node_parts(
 ) -> AsyncIterator[NodeParts]:
     async with AsyncExitStack() as stack:
         given = settings.machines
+        connections = descriptor_limit() // _DESCRIPTORS_PER_CONNECTION
         yield NodeParts(
             node=await anyio.to_thread.run_sync(ensure_node_id, settings.node_path),
             path=settings.node_path,
@@ -46,7 +49,7 @@ async def open_node_parts(
             bases=CachedBases(given.cache / "bases", given.cache / "runtimes"),
             settler=settler,
             egress_record=await stack.enter_async_context(open_egress_recording(stores.egress)),
-            egress=stack.enter_context(open_shared_egress()),
+            egress=stack.enter_context(open_shared_egress(connections, given.limit)),
             host=await anyio.to_thread.run_sync(read_host_facts, given.runsc),
             clock=clock,
             terminals=stores.terminals,

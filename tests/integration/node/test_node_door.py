@@ -1,6 +1,8 @@
 """The door over HTTP does what the node's own door does: commands, files, raw connections, and every refusal."""
 
+import asyncio
 import os
+import socket
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +11,7 @@ import anyio
 import anyio.abc
 import pytest
 
+from descriptors import no_descriptors_left
 from eventually import eventually
 from integration.node.local import LocalNode, open_local
 from outlive.base import (
@@ -223,6 +226,21 @@ async def test_a_raw_connection_that_asks_for_nothing_sensible_is_ended(node: Lo
             except anyio.BrokenResourceError:
                 said = b""
     assert said == b"" or b"request.malformed" in said
+
+
+async def test_a_raw_connection_that_comes_when_no_descriptor_is_left_is_answered_later(
+    node: LocalNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = node.address.splice.path
+    assert path is not None
+    with socket.socket(socket.AF_UNIX) as dialled:
+        dialled.setblocking(False)
+        with no_descriptors_left():
+            dialled.connect(path)
+            dialled.sendall(b"{}\n")
+            await eventually(lambda: "cannot be accepted" in caplog.text)
+        with anyio.fail_after(10):
+            assert b"request.malformed" in await asyncio.get_running_loop().sock_recv(dialled, 10_000)
 
 
 async def test_a_kept_connection_that_was_closed_is_replaced(tmp_path: Path) -> None:

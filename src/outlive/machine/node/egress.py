@@ -33,6 +33,7 @@ async def open_egress(
         parts.egress_record,
         dialer=parts.egress.new_dialer(),
         clock=parts.clock,
+        places=parts.egress.places,
     )
     # A socket's path ends at 107 bytes; through an open directory it is short however deep the place is.
     folder = os.open(sandbox.host_path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -18,6 +18,7 @@ from eventually import eventually
 from integration.governance.egress import LOOPBACK, Origin, answering, connect, echoing, get, open_origin
 from machine_rooms import SMALL, MachineRoom, open_machine_room
 from outlive.base import EffectId, MachineId, SystemClock, new_machine_id, new_principal_id
+from outlive.governance.egress_shared import open_shared_egress
 from outlive.machine.node.egress import SOCKET, open_egress
 from outlive.machine.node.node import Node
 from outlive.machine.records import Decide, Gone, MachineRecords
@@ -267,3 +268,24 @@ async def test_a_machine_whose_names_nobody_answers_keeps_no_other_from_looking_
             assert asked[4] == "quick.test", "and no more at a time of the other"
             for stream in held:
                 await stream.aclose()
+
+
+async def test_a_machine_that_dials_without_end_is_refused_while_its_neighbour_finds_a_place(tmp_path: Path) -> None:
+    with open_shared_egress(connections=8, machines=2) as egress:
+        async with (
+            open_origin(answering()) as origin,
+            open_machine_room(tmp_path) as room,
+            room.node(egress=egress) as node,
+            _way_out(node, tmp_path / "1") as greedy,
+            _way_out(node, tmp_path / "2", f"{LOOPBACK}:{origin.port}") as neighbour,
+        ):
+            held = [await greedy.dial(b"GET http://x/ HTTP/1.1\r\nX: ") for _ in range(4)]
+            await eventually(lambda: egress.places.free == 2)
+            refused = await greedy.ask(get("http://x/"))
+            assert refused.startswith(b"HTTP/1.1 503 ")
+            assert b"its host has no place for more of them now" in refused
+            assert (await neighbour.ask(get(f"http://{LOOPBACK}:{origin.port}/"))).endswith(b"hi")
+            for stream in held:
+                await stream.aclose()
+            await eventually(lambda: egress.places.free == 4)
+            assert (await greedy.ask(get("http://x/"))).startswith(b"HTTP/1.1 403 ")
