@@ -2,7 +2,6 @@
 same table and the same steps as the workflow, without Temporal in between; the stack's tests have that."""
 
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,8 @@ import anyio
 
 from leaks import assert_nothing_left
 from outlive.base import MachineId, NodeId, OutliveError, SystemClock, new_effect_id, new_machine_id, new_principal_id
-from outlive.governance.egress_dial import DirectDialer
 from outlive.governance.egress_records import EgressDecision
+from outlive.governance.egress_shared import open_shared_egress
 from outlive.machine import lifecycle
 from outlive.machine.activities import forget_machine, make_plan
 from outlive.machine.backends.bases.provider import CachedBases
@@ -113,7 +112,7 @@ class MachineRoom:
         """A node of this room; leaving it leaves its sandboxes, as the end of a process does."""
         path = self.path / name
         path.mkdir(exist_ok=True)
-        with ThreadPoolExecutor(4) as threads:
+        with open_shared_egress(connections=2048, machines=8) as egress:
             parts = NodeParts(
                 node=_node_id(name),
                 path=path,
@@ -127,7 +126,7 @@ class MachineRoom:
                 bases=CachedBases(Settings().machines.cache / "bases", Settings().machines.cache / "runtimes"),
                 settler=self.settler,
                 egress_record=self._record,
-                dialer=DirectDialer(threads),
+                egress=egress,
                 host=read_host_facts("runsc"),
                 clock=_CLOCK,
                 terminals=self.records.terminals,

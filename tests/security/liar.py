@@ -139,6 +139,20 @@ def never_reads() -> None:
     host.close()
 
 
+def lists_without_end() -> None:
+    """Answers with pages that hold nothing, each with another behind it."""
+    host, _ = greet()
+    number = 0
+    while True:
+        identity, said = hear(host, REQUEST)
+        number += 1
+        pages: dict[object, dict[str, object]] = {
+            "file_list": {"entries": [], "last": f"{number:09}", "is_last": False},
+            "processes": {"processes": [], "last": number, "is_last": False},
+        }
+        host.sendall(words(ANSWER, identity, {"ok": pages.get(said["do"], {"terminals": []})}))
+
+
 def pause(seconds: float = 0.05) -> None:
     select.select([], [], [], seconds)
 
@@ -153,9 +167,10 @@ AFTER_HELLO = (
     comes_back_from_a_generation_to_come,
     never_reads,
 )
+LISTING = (lists_without_end,)
 
 if __name__ == "__main__":
-    lie = (*BEFORE_HELLO, *AFTER_HELLO)[int(os.uname().nodename[-2:], 16)]
+    lie = (*BEFORE_HELLO, *AFTER_HELLO, *LISTING)[int(os.uname().nodename[-2:], 16)]
     while True:
         try:
             lie()

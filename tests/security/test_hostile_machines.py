@@ -357,3 +357,18 @@ async def test_guests_that_lie_flood_stall_and_never_greet_harm_themselves_alone
                     group.start_soon(_meet_liar_after_hello, room, number)
             assert_nothing_left(tmp_path / "liars", room.cgroup("liars"))
         assert _highest_memory() - before < 64 << 20
+
+
+async def test_a_list_that_a_machine_never_ends_is_given_up_and_it_can_be_put_to_sleep(
+    tmp_path: Path, impatient: None
+) -> None:
+    async with open_machine_room(tmp_path) as room, room.node(bases=_LyingRuntime()) as node:
+        machine = await room.create(machine=_liar_id(len(liar.BEFORE_HELLO) + len(liar.AFTER_HELLO)))
+        door, at = NodeDoor(node), (machine.id, machine.generation)
+        for asked in (lambda: door.list_files(*at, "/"), lambda: door.processes(*at)):
+            with anyio.fail_after(40), pytest.raises(UnavailableError, match="list") as refused:
+                await asked()
+            assert refused.value.code == "machine.guest_away"
+        with anyio.fail_after(40):
+            await room.keeper.do(machine.id, "hibernate")
+        await room.keeper.do(machine.id, "delete")

@@ -57,7 +57,10 @@ class DirectDialer:
 
     async def connect(self, address: Address, port: int) -> socket.socket:
         family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
-        connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:  # no descriptors left
+            raise UnavailableError("egress.unreachable", f"{address} port {port}: {error}.") from error
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().sock_connect(connection, (str(address), port))

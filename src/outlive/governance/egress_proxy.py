@@ -39,6 +39,7 @@ from outlive.governance.egress_http import (
     unreachable,
 )
 from outlive.governance.egress_records import EgressDecision, Record, Verdict
+from outlive.governance.egress_shared import EgressPlaces
 from outlive.governance.egress_splice import Idle, Tally, splice
 
 _BACKLOG = 128
@@ -86,6 +87,7 @@ class EgressProxy:
         dialer: Dialer,
         clock: Clock,
         limits: EgressLimits | None = None,
+        places: EgressPlaces | None = None,
     ) -> None:
         self._machine = machine
         self._rules = rules
@@ -93,6 +95,7 @@ class EgressProxy:
         self._dialer = dialer
         self._clock = clock
         self._limits = limits or EgressLimits()
+        self._places = places or EgressPlaces(2 * self._limits.connections, machines=1)
         self._numbers = itertools.count(1)
         self._open: dict[int, _Connection] = {}
         self._one_ended = anyio.Event()
@@ -113,13 +116,25 @@ class EgressProxy:
                         _log.warning("the egress proxy of %s cannot accept: %s", self._machine, error)
                         await anyio.sleep(_ACCEPT_PAUSE_S)
                         continue
-                    if len(self._open) >= self._limits.connections:
-                        _refuse_at_once(near, self._limits.connections)
+                    if (full := self._take_place()) is not None:
+                        _refuse_at_once(near, full)
                     else:
                         connection = _Connection(next(self._numbers))
                         self._open[connection.number] = connection
                         group.start_soon(self._keep, near, connection)
                     await checkpoint()  # a machine that dials without pause must not keep the others from theirs
+
+    def _take_place(self) -> str | None:
+        """For one more connection. Why there is none; None if it was taken."""
+        held = len(self._open)
+        if held >= self._limits.connections:
+            return f"this machine has {held} connections open, and that is the limit.\nClose some, then try again."
+        if not self._places.take(held):
+            return (
+                f"this machine has {held} connections open, and its host has no place for more of them now.\n"
+                "Close some, or try again later."
+            )
+        return None
 
     def replace_rules(self, rules: EgressRules) -> None:
         """From now on these hold. Open connections that they do not allow end."""
@@ -147,6 +162,7 @@ class EgressProxy:
                     with anyio.CancelScope(shield=True):
                         await self._note(connection, *connection.outcome)
             finally:
+                self._places.give_back(len(self._open))
                 del self._open[connection.number]
                 self._one_ended.set()
                 self._one_ended = anyio.Event()
@@ -300,8 +316,7 @@ def _is_denied(rules: EgressRules, head: Head, address: Address | None) -> bool:
     return address is not None and isinstance(decide_address(rules, address, head.port), Deny)
 
 
-def _refuse_at_once(near: socket.socket, limit: int) -> None:
-    text = f"this machine has {limit} connections open, and that is the limit.\nClose some, then try again."
+def _refuse_at_once(near: socket.socket, text: str) -> None:
     with near:
         with suppress(OSError):
             near.recv(HEAD_LIMIT)  # what was asked is gone before we close: closing on it would be a reset

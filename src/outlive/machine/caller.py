@@ -43,6 +43,7 @@ MOVED: frozenset[str] = frozenset(
     }
 )
 RETRY_WITHIN_S = 60.0  # from the first time that it did not answer: longer than a node takes to be restarted
+ASLEEP_WITHIN_S = 60.0  # of all pauses of one call for a machine that was said to be asleep
 _SHORTEST_S = 0.02
 _LONGEST_S = 1.0
 
@@ -155,18 +156,19 @@ async def closing(telling: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 
 
 class _Patience:
-    """How long to go on asking a machine that does not answer where it was."""
+    """How long to go on asking a machine that does not answer where it was. Whatever is said, it has an end."""
 
     def __init__(self) -> None:
         self._until: float | None = None
         self._next_s = _SHORTEST_S
+        self._asleep_s = 0.0
+        self._next_asleep_s = _SHORTEST_S
 
     async def wait_or_raise(self, error: OutliveError) -> None:
-        now = anyio.current_time()
-        if error.code == "machine.hibernated":  # no trouble: it is woken, and then asked anew
-            self._until, self._next_s = None, _SHORTEST_S
-            await anyio.sleep(_SHORTEST_S)
+        if error.code == "machine.hibernated":
+            await self._wait_asleep(error)
             return
+        now = anyio.current_time()
         if self._until is None:
             self._until = now + RETRY_WITHIN_S
         if error.code not in MOVED or now + self._next_s > self._until:
@@ -175,3 +177,13 @@ class _Patience:
             raise error
         await anyio.sleep(self._next_s)
         self._next_s = min(self._next_s * 2, _LONGEST_S)
+
+    async def _wait_asleep(self, error: OutliveError) -> None:
+        """No trouble: it is woken, and then asked anew. A wake takes its own time, which does not count; one that is
+        said to be asleep whenever it was just woken is given up."""
+        if self._asleep_s + self._next_asleep_s > ASLEEP_WITHIN_S:
+            raise error
+        self._until, self._next_s = None, _SHORTEST_S
+        self._asleep_s += self._next_asleep_s
+        await anyio.sleep(self._next_asleep_s)
+        self._next_asleep_s = min(self._next_asleep_s * 2, _LONGEST_S)

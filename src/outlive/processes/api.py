@@ -8,7 +8,6 @@ ended.
 
 import logging
 import os
-import resource
 import signal
 import socket
 import threading
@@ -41,6 +40,7 @@ from outlive.processes.logs import log_to_stderr
 from outlive.processes.record import is_locked
 from outlive.wiring.api_machines import LateTemporal, open_machine_parts
 from outlive.wiring.build import Parts, keep_broker, open_parts
+from outlive.wiring.descriptors import take_descriptors
 from outlive.wiring.loop_client import make_loop_client
 from outlive.wiring.settings import Settings, prepare_home
 
@@ -77,17 +77,11 @@ def main(settings: Settings, listen_fd: int | None = None, lifeline_fd: int | No
 
 def _make_room_for_followers() -> int:
     """How many followers there may be: each holds a descriptor, and other things need some too."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (OSError, ValueError) as error:
-            _log.warning("the limit of open files stays at %d: %s", soft, error)
-    if soft == resource.RLIM_INFINITY or soft >= FOLLOWERS_LIMIT + _OTHER_DESCRIPTORS:
+    descriptors = take_descriptors()
+    if descriptors >= FOLLOWERS_LIMIT + _OTHER_DESCRIPTORS:
         return FOLLOWERS_LIMIT
-    limit = max(1, soft - _OTHER_DESCRIPTORS)
-    _log.warning("at most %d open files: only %d followers instead of %d", soft, limit, FOLLOWERS_LIMIT)
+    limit = max(1, descriptors - _OTHER_DESCRIPTORS)
+    _log.warning("at most %d open files: only %d followers instead of %d", descriptors, limit, FOLLOWERS_LIMIT)
     return limit
 
 

@@ -27,6 +27,7 @@ from outlive.processes.listen import check_certificate
 from outlive.processes.logs import log_to_stderr
 from outlive.processes.ready import tell_ready
 from outlive.wiring.build import open_object_store, open_stores
+from outlive.wiring.descriptors import take_descriptors
 from outlive.wiring.machines import make_settler
 from outlive.wiring.node import open_node_parts
 from outlive.wiring.node_token import ensure_node_token
@@ -42,6 +43,7 @@ def main(settings: Settings, lifeline_fd: int | None = None, ready_fd: int | Non
     """Run until SIGTERM, SIGINT or the end of the lifeline. The descriptors are those a supervisor passes on."""
     os.umask(0o077)
     log_to_stderr()
+    take_descriptors()
     check_certificate(settings.node)
     prepare_home(settings)
     anyio.run(run_node, settings, lifeline_fd, ready_fd, backend_options={"use_uvloop": True})

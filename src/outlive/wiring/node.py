@@ -4,15 +4,14 @@ import hashlib
 import secrets
 import subprocess
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio.to_thread
 
 from outlive.base import Clock, NodeId, UnavailableError, is_id, new_node_id
-from outlive.governance.egress_dial import DirectDialer
 from outlive.governance.egress_records import open_egress_recording
+from outlive.governance.egress_shared import open_shared_egress
 from outlive.machine.backends.bases.provider import CachedBases
 from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
 from outlive.machine.checkpoint import CheckpointStore
@@ -21,10 +20,11 @@ from outlive.machine.node.idle import IdlePolicy
 from outlive.machine.node.parts import HostFacts, NodeLimits, NodeParts
 from outlive.storage.objects import ObjectStore
 from outlive.wiring.build import Stores
+from outlive.wiring.descriptors import descriptor_limit
 from outlive.wiring.screens import open_screens
 from outlive.wiring.settings import Settings
 
-_DIAL_THREADS = 16
+_DESCRIPTORS_PER_CONNECTION = 4  # of a machine to the outside: it takes two, and half of all are for the rest
 _VERSION_WITHIN_S = 10.0
 _PLATFORM = "systrap"
 
@@ -34,8 +34,8 @@ async def open_node_parts(
     settings: Settings, stores: Stores, objects: ObjectStore, settler: Settler, clock: Clock
 ) -> AsyncIterator[NodeParts]:
     async with AsyncExitStack() as stack:
-        threads = stack.enter_context(ThreadPoolExecutor(_DIAL_THREADS, "egress"))
         given = settings.machines
+        connections = descriptor_limit() // _DESCRIPTORS_PER_CONNECTION
         yield NodeParts(
             node=await anyio.to_thread.run_sync(ensure_node_id, settings.node_path),
             path=settings.node_path,
@@ -49,7 +49,7 @@ async def open_node_parts(
             bases=CachedBases(given.cache / "bases", given.cache / "runtimes"),
             settler=settler,
             egress_record=await stack.enter_async_context(open_egress_recording(stores.egress)),
-            dialer=DirectDialer(threads),
+            egress=stack.enter_context(open_shared_egress(connections, given.limit)),
             host=await anyio.to_thread.run_sync(read_host_facts, given.runsc),
             clock=clock,
             terminals=stores.terminals,

@@ -10,6 +10,7 @@ import h11
 import httpx
 import pytest
 
+from descriptors import no_descriptors_left
 from eventually import eventually
 from integration.governance.egress import (
     LOOPBACK,
@@ -181,5 +182,7 @@ async def test_the_direct_dialer_asks_the_host_and_connects() -> None:
         async with open_origin(answering()) as origin:
             (await dialer.connect(ip_address(LOOPBACK), origin.port)).close()
             await eventually(lambda: origin.connections == 1)
+            with no_descriptors_left(), pytest.raises(UnavailableError, match="Too many open files"):
+                await dialer.connect(ip_address(LOOPBACK), origin.port)
         with pytest.raises(UnavailableError):
             await dialer.connect(ip_address(LOOPBACK), origin.port)

@@ -1,6 +1,8 @@
 """The door over HTTP does what the node's own door does: commands, files, raw connections, and every refusal."""
 
+import asyncio
 import os
+import socket
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +11,7 @@ import anyio
 import anyio.abc
 import pytest
 
+from descriptors import no_descriptors_left
 from eventually import eventually
 from integration.node.local import LocalNode, open_local
 from outlive.base import (
@@ -118,6 +121,30 @@ async def test_files_go_both_ways_in_pieces_and_any_name_is_kept(node: LocalNode
     assert await node.door.list_files(made.id, made.generation, "/workspace/deep") == []
 
 
+@pytest.mark.parametrize("verb", ["list_files", "processes"])
+async def test_a_list_whose_caller_has_left_is_given_up(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    made = await node.create()
+    asked, given_up = anyio.Event(), anyio.Event()
+
+    async def never(*_: object) -> None:
+        asked.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            given_up.set()
+
+    monkeypatch.setattr(node.machines, verb, never)
+    async with anyio.create_task_group() as group:
+        group.start_soon(getattr(node.door, verb), made.id, made.generation, *(["/"] if verb == "list_files" else []))
+        await asked.wait()
+        assert not given_up.is_set()
+        group.cancel_scope.cancel()
+    with anyio.fail_after(10):
+        await given_up.wait()
+
+
 async def test_half_a_file_never_takes_the_place_of_a_whole_one(node: LocalNode) -> None:
     made = await node.create()
     await node.door.write_file(made.id, made.generation, "/workspace/kept", _pieces(b"old"))
@@ -199,6 +226,21 @@ async def test_a_raw_connection_that_asks_for_nothing_sensible_is_ended(node: Lo
             except anyio.BrokenResourceError:
                 said = b""
     assert said == b"" or b"request.malformed" in said
+
+
+async def test_a_raw_connection_that_comes_when_no_descriptor_is_left_is_answered_later(
+    node: LocalNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = node.address.splice.path
+    assert path is not None
+    with socket.socket(socket.AF_UNIX) as dialled:
+        dialled.setblocking(False)
+        with no_descriptors_left():
+            dialled.connect(path)
+            dialled.sendall(b"{}\n")
+            await eventually(lambda: "cannot be accepted" in caplog.text)
+        with anyio.fail_after(10):
+            assert b"request.malformed" in await asyncio.get_running_loop().sock_recv(dialled, 10_000)
 
 
 async def test_a_kept_connection_that_was_closed_is_replaced(tmp_path: Path) -> None:

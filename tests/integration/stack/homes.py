@@ -60,6 +60,18 @@ class Home:
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
+    def up_within(self, limits: str) -> None:
+        """`up` under limits of the system, as `ulimit` sets them."""
+        result = subprocess.run(
+            ["/bin/sh", "-c", f'{limits} && exec "$0" "$@"', *COMMAND, "up", "--detach"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+
     @contextmanager
     def start(self, *arguments: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
         """Run a command beside the test; it is killed at the end if it has not ended."""
@@ -112,6 +124,12 @@ class Home:
 
     def pid_of(self, name: str) -> int:
         return int(self.child(name)["pid"])
+
+    def descriptor_limits(self, name: str) -> list[str]:
+        """How many files that child may have open: the limit, and how far it may be raised."""
+        lines = Path(f"/proc/{self.pid_of(name)}/limits").read_text().splitlines()
+        [limits] = [line.split()[3:5] for line in lines if line.startswith("Max open files")]
+        return limits
 
     def api_pid(self) -> int:
         return self.pid_of("api")

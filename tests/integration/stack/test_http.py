@@ -2,38 +2,19 @@
 
 import http.client
 import json
-import subprocess
 from contextlib import ExitStack, closing
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from integration.stack.homes import COMMAND, Home
-
-
-def up_within(home: Home, limits: str) -> None:
-    result = subprocess.run(
-        ["/bin/sh", "-c", f'{limits} && exec "$0" "$@"', *COMMAND, "up", "--detach"],
-        env=home.environment,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+from integration.stack.homes import Home
 
 
 def test_the_api_takes_as_many_descriptors_as_it_may_have(home: Home) -> None:
-    up_within(home, "ulimit -Sn 300 && ulimit -Hn 2000")
-    [line] = [
-        line
-        for line in Path(f"/proc/{home.api_pid()}/limits").read_text().splitlines()
-        if line.startswith("Max open files")
-    ]
-    assert line.split()[3:5] == ["2000", "2000"]
+    home.up_within("ulimit -Sn 300 && ulimit -Hn 2000")
+    assert home.descriptor_limits("api") == ["2000", "2000"]
 
 
 def test_there_are_no_more_followers_than_descriptors_for_them(home: Home) -> None:
-    up_within(home, "ulimit -n 280")
+    home.up_within("ulimit -n 280")
     path = f"/v1/conversations/{home.create('followed')}/stream"
     address = urlsplit(home.endpoint["url"]).netloc
     with ExitStack() as stack:

@@ -151,8 +151,9 @@ class NodeApp:
         await send_json(call.send, entry.model_dump_json().encode())
 
     async def _list(self, call: Call) -> None:
-        entries = await self._door.list_files(call.machine, call.generation, _path(call))
-        await send_json(call.send, b"[" + b",".join(entry.model_dump_json().encode() for entry in entries) + b"]")
+        async with while_there(call.receive):
+            entries = await self._door.list_files(call.machine, call.generation, _path(call))
+            await send_json(call.send, b"[" + b",".join(entry.model_dump_json().encode() for entry in entries) + b"]")
 
     async def _read(self, call: Call) -> None:
         offset = to_number(call.query, "offset", 0)
@@ -179,8 +180,9 @@ class NodeApp:
     # ── what runs, what listens ──
 
     async def _processes(self, call: Call) -> None:
-        entries = await self._door.processes(call.machine, call.generation)
-        await send_json(call.send, b"[" + b",".join(entry.model_dump_json().encode() for entry in entries) + b"]")
+        async with while_there(call.receive):
+            entries = await self._door.processes(call.machine, call.generation)
+            await send_json(call.send, b"[" + b",".join(entry.model_dump_json().encode() for entry in entries) + b"]")
 
     async def _ports(self, call: Call) -> None:
         await send_json(call.send, orjson.dumps(list(await self._door.ports(call.machine, call.generation))))

@@ -28,6 +28,7 @@ from outlive.machine.terminal.door import AttachTerminal, TerminalDoor
 ASK_WITHIN_S = 5.0
 CONNECT_WITHIN_S = 15.0
 CONNECTIONS_LIMIT = 4_096
+_ACCEPT_PAUSE_S = 0.1
 
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
@@ -62,7 +63,13 @@ class Splicing:
         self._open = 0
 
     async def serve(self, listener: anyio.abc.Listener[anyio.abc.ByteStream]) -> None:
-        await listener.serve(self.handle)
+        async with anyio.create_task_group() as group:
+            while True:
+                try:
+                    await listener.serve(self.handle, group)
+                except (OSError, anyio.BrokenResourceError) as error:  # no descriptors left: they wait meanwhile
+                    _log.warning("raw connections cannot be accepted now: %s", error.__cause__ or error)
+                    await anyio.sleep(_ACCEPT_PAUSE_S)
 
     async def handle(self, near: anyio.abc.ByteStream) -> None:
         """One connection, from its first line to its end."""

@@ -29,6 +29,7 @@ HELLO_S = 5.0
 _BOOT = re.compile(r"[0-9a-f]{32}")
 _BACKLOG = 8
 _HELLO_FRAMES = 1
+_ACCEPT_PAUSE_S = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,11 @@ class GuestDoor:
                 await anyio.wait_readable(listener)
                 try:
                     accepted, _ = listener.accept()
-                except OSError:
+                except BlockingIOError:  # it has gone again
+                    continue
+                except OSError as error:  # no descriptors left: it waits in the backlog meanwhile
+                    _log.warning("A guest cannot be let in now: %s.", error)
+                    await anyio.sleep(_ACCEPT_PAUSE_S)
                     continue
                 if self._is_taken:
                     accepted.close()

@@ -3,6 +3,7 @@
 Names of files are text as `os.fsdecode` gives it: they may hold lone surrogates for bytes that are no UTF-8.
 """
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,7 @@ from outlive.machine.guest_link import answers
 
 FileKind = Literal["file", "directory", "link", "other"]
 _FILE_KINDS: dict[object, FileKind] = {"file": "file", "directory": "directory", "link": "link", "other": "other"}
+EMPTY_PAGES = 10  # of one list, with more behind them: all that was on such a page has gone while it was looked at
 _PAGE = 1000
 _TERMINALS = 256
 
@@ -122,12 +124,20 @@ def read_file(words: Words) -> FileFacts:
     )
 
 
-def read_file_page(words: Words) -> FilePage:
+def read_file_page(words: Words, after: str) -> FilePage:
+    """Those after `after`. A page that has others behind it goes on from there, by the bytes of the names."""
     entries = tuple(read_file(row) for row in answers.rows(words, "entries", _PAGE))
     page = FilePage(entries, answers.maybe(answers.text, words, "last"), answers.flag(words, "is_last"))
-    if not page.is_last and page.last is None:
-        raise WireError("a page without an end")
+    if not page.is_last and (page.last is None or _name_bytes(page.last) <= _name_bytes(after)):
+        raise WireError("a list of files without an end")
     return page
+
+
+def _name_bytes(name: str) -> bytes:
+    try:
+        return os.fsencode(name)
+    except UnicodeEncodeError:
+        raise WireError("a name that is none") from None
 
 
 def read_processes(words: Words) -> tuple[list[ProcessFacts], int, bool]:

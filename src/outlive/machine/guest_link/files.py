@@ -50,9 +50,11 @@ class GuestFiles:
         user: str | None = None,
         timeout_s: float = CALL_S,
     ) -> FilePage:
-        """A page of a directory: at most `limit` entries, and fewer if their names are long."""
+        """A page of a directory: at most `limit` entries, and fewer if their names are long. None, if what was there
+        went meanwhile."""
         words = _words(path, user) | {"after": after or "", "limit": limit}
-        return self._channel.read(await self._channel.call("file_list", words, timeout_s), facts.read_file_page)
+        said = await self._channel.call("file_list", words, timeout_s)
+        return self._channel.read(said, lambda answer: facts.read_file_page(answer, after or ""))
 
     @asynccontextmanager
     async def read(

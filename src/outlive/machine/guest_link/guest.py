@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from outlive.base import EffectId, NotFoundError, OutliveError, UnavailableError
+from outlive.base import DeadlineError, EffectId, NotFoundError, OutliveError, UnavailableError
 from outlive.guest.wire import WireError, Words
 from outlive.machine.command import Command, Finished, HeldEffect, Pipe
 from outlive.machine.guest_link import answers, facts
@@ -55,6 +55,10 @@ class Guest:
     def close(self, why: str = "the host closed the connection") -> None:
         self._channel.close(why)
 
+    def accuse(self, what: str) -> UnavailableError:
+        """It has broken the rules: end the connection."""
+        return self._channel.accuse(WireError(what))
+
     async def ping(self, timeout_s: float = CALL_S) -> None:
         await self._channel.call("ping", {}, timeout_s)
 
@@ -71,13 +75,23 @@ class Guest:
         return self._channel.read(await self._channel.call("activity", {}, timeout_s), facts.read_activity)
 
     async def processes(self, timeout_s: float = CALL_S) -> list[ProcessFacts]:
+        """All of them, within that time."""
+        try:
+            with anyio.fail_after(timeout_s):
+                return await self._all_processes(timeout_s)
+        except TimeoutError:
+            message = f"The machine's guest did not name its processes within {timeout_s:g} s."
+            raise DeadlineError("machine.guest_silent", message) from None
+
+    async def _all_processes(self, timeout_s: float) -> list[ProcessFacts]:
         found: list[ProcessFacts] = []
-        after, is_last = 0, False
+        after, empty, is_last = 0, 0, False
         while not is_last and len(found) < PROCESS_LIMIT:
             said = await self._channel.call("processes", {"after": after}, timeout_s)
             page, last, is_last = self._channel.read(said, facts.read_processes)
-            if not is_last and last <= after:
-                raise self._channel.accuse(WireError("a list of processes without an end"))
+            empty += not page
+            if not is_last and (last <= after or empty > facts.EMPTY_PAGES):
+                raise self.accuse("a list of processes without an end")
             after = last
             found += page
         return found

@@ -9,15 +9,17 @@ import anyio.abc
 
 from outlive.base import ConflictError, DeadlineError, EffectId, ExhaustedError, MachineId, NotFoundError
 from outlive.machine.door import ExecRequest, FileEntry, Output, ProcessEntry
-from outlive.machine.guest_link.facts import FileFacts
+from outlive.machine.guest_link.facts import EMPTY_PAGES, FileFacts
 from outlive.machine.node.node import Node
 from outlive.machine.node.port_stream import PortStream
+from outlive.machine.node.resident import Resident
 from outlive.machine.node.runs import FOLLOWER_QUEUE, Run
 from outlive.machine.status import Effect
 
 STDIN_WITHIN_S = 30.0
 _LAST_MOMENT_S = 253_402_300_799.0  # of the year 9999: a guest may say anything
 LIST_LIMIT = 20_000  # entries of one folder
+LIST_WITHIN_S = 30.0
 
 
 class NodeDoor:
@@ -101,18 +103,30 @@ class NodeDoor:
 
     async def list_files(self, machine: MachineId, generation: int, path: str) -> Sequence[FileEntry]:
         resident = self._node.residents.get(machine, generation)
+        try:
+            with anyio.fail_after(LIST_WITHIN_S):
+                async with resident.attach():
+                    return await self._list(resident, path)
+        except TimeoutError:
+            message = f"The machine's guest did not list {path!r} within {LIST_WITHIN_S:g} s."
+            raise DeadlineError("machine.guest_silent", message) from None
+
+    async def _list(self, resident: Resident, path: str) -> Sequence[FileEntry]:
         found: list[FileEntry] = []
         after: str | None = None
-        async with resident.attach():
-            while True:
-                async with resident.use() as guest:
-                    page = await guest.files.list(path, after=after, user=resident.spec.user)
-                found += [_entry(facts) for facts in page.entries]
-                if page.is_last:
-                    return found
-                if len(found) >= LIST_LIMIT:
-                    raise ExhaustedError("file.too_many", f"{path!r} holds more than {LIST_LIMIT} entries.")
-                after = page.last
+        empty = 0
+        while True:
+            async with resident.use() as guest:
+                page = await guest.files.list(path, after=after, user=resident.spec.user)
+                empty += not page.entries
+                if not page.is_last and empty > EMPTY_PAGES:
+                    raise guest.accuse("a list of files without an end")
+            found += [_entry(facts) for facts in page.entries]
+            if page.is_last:
+                return found
+            if len(found) >= LIST_LIMIT:
+                raise ExhaustedError("file.too_many", f"{path!r} holds more than {LIST_LIMIT} entries.")
+            after = page.last
 
     @asynccontextmanager
     async def read_file(

@@ -28,7 +28,12 @@ async def open_egress(
     """Serve while inside, from the moment that `after` is set: who connects before it waits. Leaving ends every
     connection of the machine to the outside."""
     proxy = EgressProxy(
-        record.id, parse_rules(record.spec.egress), parts.egress_record, dialer=parts.dialer, clock=parts.clock
+        record.id,
+        parse_rules(record.spec.egress),
+        parts.egress_record,
+        dialer=parts.egress.new_dialer(),
+        clock=parts.clock,
+        places=parts.egress.places,
     )
     # A socket's path ends at 107 bytes; through an open directory it is short however deep the place is.
     folder = os.open(sandbox.host_path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

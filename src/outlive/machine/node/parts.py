@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from outlive.base import Clock, NodeId
-from outlive.governance.egress_dial import Dialer
 from outlive.governance.egress_records import Record
+from outlive.governance.egress_shared import SharedEgress
 from outlive.machine.base import Base, Runtime
 from outlive.machine.checkpoint import CheckpointStore
 from outlive.machine.keeper import Settler
@@ -54,7 +54,7 @@ class NodeParts(NamedTuple):
     bases: Bases
     settler: Settler
     egress_record: Record
-    dialer: Dialer
+    egress: SharedEgress
     host: HostFacts
     clock: Clock
     terminals: TerminalRecords

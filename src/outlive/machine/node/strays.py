@@ -5,6 +5,8 @@ Rule: whatever a step has in hand is left to it.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import anyio
 
@@ -23,14 +25,21 @@ async def watch_strays(node: Node) -> None:
 
 
 async def look_for_strays(node: Node) -> None:
-    for sandbox in await node.parts.sandboxes.find_all():
-        try:
-            await node.adoption.tend(sandbox)
-        except OutliveError as error:
-            _log.warning("sandbox of machine %s: %s", sandbox.machine, error.message)
-        except OSError as error:  # of its folder, its mounts; one machine's trouble is not the node's
-            _log.error("sandbox of machine %s: %s", sandbox.machine, error)
-    try:
+    with _said_and_tried_again("sandboxes could not be looked for"):
+        for sandbox in await node.parts.sandboxes.find_all():
+            with _said_and_tried_again(f"sandbox of machine {sandbox.machine}"):
+                await node.adoption.tend(sandbox)
+    with _said_and_tried_again("records without a sandbox could not be looked for"):
         await node.adoption.mourn()
-    except OutliveError as error:
-        _log.warning("records without a sandbox could not be looked for: %s", error.message)
+
+
+@contextmanager
+def _said_and_tried_again(what: str) -> Iterator[None]:
+    """What fails is tried again with the next look; an `OSError` is the host's trouble, of descriptors or a disk."""
+    try:
+        yield
+    except* (OutliveError, OSError) as failed:
+        error: BaseException = failed
+        while isinstance(error, BaseExceptionGroup):  # out of the groups that tasks wrap it in
+            error = error.exceptions[0]
+        _log.warning("%s: %s", what, error.message if isinstance(error, OutliveError) else error)

@@ -39,6 +39,7 @@ async def keep_lease(
     still, by the guard; with contact again we find out what is still ours before the rest may go on. `started` is
     called when the first lease was granted and nothing runs here that is not ours."""
     parts = node.parts
+    word = _Word(guard)
     # What runs here may be somebody else's by now: a start is like a contact after a long time.
     lease = Lease(guard.now(), is_frozen=True)
     next_beat = lease.asked_at
@@ -50,26 +51,63 @@ async def keep_lease(
             if (renewal := await _renew(node, describe)) is not None:
                 is_granted = True
                 lease = lease.renewed(now, guard.now(), was_over=renewal.was_over, lease_s=parts.lease_s)
-                _mark(node, has_lease=not lease.is_frozen)
-                await guard.keep(now + parts.lease_s, may_run=not lease.is_frozen)
+                _mark(node, has_lease=not lease.is_frozen and word.may_run)
+                await word.say(now + parts.lease_s, may_run=not lease.is_frozen)
             # A node without a lease asks more often: nothing runs here meanwhile.
             next_beat = min(next_beat, now + 1.0) if lease.is_frozen else next_beat
         match lease.decide(guard.now(), lease_s=parts.lease_s):
             case "freeze":
                 _log.error("no contact for %.0f s: all machines of this node stand still", parts.lease_s)
-                await guard.keep(now, may_run=False)
                 lease = lease._replace(is_frozen=True)
                 _mark(node, has_lease=False)
+                await word.say(now, may_run=False)
             case "recover" if is_granted and await _recover(node):
                 lease = lease._replace(is_frozen=False)
-                await guard.keep(lease.asked_at + parts.lease_s, may_run=True)
-                _mark(node, has_lease=True)
-                if not is_started:
-                    is_started = True
-                    task_status.started()
+                await word.say(lease.asked_at + parts.lease_s, may_run=True)
             case _:
-                pass
+                await word.say_again()
+        _mark(node, has_lease=not lease.is_frozen and word.may_run)
+        if not is_started and word.may_run:
+            is_started = True
+            task_status.started()
         await anyio.sleep(min(_LEASE_LOOK_S, parts.beat_s))
+
+
+class _Word:
+    """What the guard was told last. A word that does not get through (no descriptors are left, the disk is full) is
+    said again, and ends nothing: until then the guard goes by the one before, which allows nothing new and is over
+    when its time is. Then the guard stops everything here, whatever we think of our lease."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._last = (0.0, False)
+        self._heard: tuple[float, bool] | None = None  # by the guard
+        self._is_owed = False
+
+    @property
+    def may_run(self) -> bool:
+        """Whether our machines run, by what the guard has heard."""
+        return self._heard is not None and self._heard[1] and self._guard.now() < self._heard[0]
+
+    async def say(self, until: float, *, may_run: bool) -> None:
+        self._last = (until, may_run)
+        try:
+            await self._guard.keep(until, may_run=may_run)
+        except (OSError, OutliveError) as error:
+            if self._heard is None:
+                raise  # a node that begins like this says so by its end: nothing of it is up yet
+            if not self._is_owed:
+                _log.error("the watchdog could not be told until when machines may run: %s", error)
+            self._is_owed = True
+        else:
+            if self._is_owed:
+                _log.info("the watchdog was told until when machines may run")
+            self._heard, self._is_owed = self._last, False
+
+    async def say_again(self) -> None:
+        until, may_run = self._last
+        if self._is_owed:
+            await self.say(until, may_run=may_run)
 
 
 def _mark(node: Node, *, has_lease: bool) -> None:
@@ -97,8 +135,8 @@ async def _recover(node: Node) -> bool:
             if not await node.adoption.is_ours(sandbox):
                 _log.warning("machine %s came up elsewhere: what is here is destroyed", sandbox.machine)
                 await node.adoption.discard(sandbox)
-    except OutliveError as error:
-        _log.warning("what is still ours could not be found out: %s", error.message)
+    except (OutliveError, OSError) as error:
+        _log.warning("what is still ours could not be found out: %s", error)
         return False
     return True
 

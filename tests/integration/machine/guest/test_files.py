@@ -47,6 +47,16 @@ async def test_names_of_any_bytes_are_written_listed_and_deleted(guest: Guest, w
     assert os.listdir(workspace) == []
 
 
+async def test_names_come_in_pages_in_the_order_of_their_bytes(guest: Guest, workspace: Path) -> None:
+    names = [b"\xee\x80\x80", b"\xff"]  # as text they are the other way round
+    for name in names:
+        await guest.files.write(name, name)
+    first = await guest.files.list(".", limit=1)
+    second = await guest.files.list(".", limit=1, after=first.last)
+    assert [os.fsencode(page.entries[0].name) for page in (first, second)] == names
+    assert (first.is_last, second.is_last) == (False, True)
+
+
 async def test_a_big_directory_comes_in_pages_without_a_gap(guest: Guest, workspace: Path) -> None:
     names = [f"{number:05}" + "ü" * 40 for number in range(700)]
     for name in names:

@@ -256,8 +256,53 @@ async def test_a_ledger_without_an_end_is_not_followed(door: GuestDoor, sockets:
     assert failed == []
 
 
-async def test_words_of_a_refusal_are_bounded_and_its_code_is_one_of_ours(door: GuestDoor, sockets: Path) -> None:
-    error = {"kind": "not_found", "code": "api.secrets <script>", "message": "m" * 50_000}
+PROCESS: Words = {"pid": 7, "parent": 1, "uid": 0, "state": "S", "name": "x", "argv": "x", "memory": 0}
+FILE: Words = {"name": "f", "kind": "file", "size": 1, "mode": 0, "uid": 0, "gid": 0, "mtime_ns": 0, "target": None}
+ENDLESS: dict[str, tuple[str, Callable[[int], Words]]] = {
+    "processes, the same again": ("processes", lambda _: {"processes": [PROCESS], "last": 7}),
+    "processes, none": ("processes", lambda page: {"processes": [], "last": page}),
+    "files, the same again": ("file_list", lambda _: {"entries": [FILE], "last": "f"}),
+    "files, backwards": ("file_list", lambda page: {"entries": [FILE], "last": "f" if page == 1 else "a"}),
+    "files, behind what is no name": ("file_list", lambda _: {"entries": [FILE], "last": "\ud800"}),
+}
+
+
+@pytest.mark.parametrize(("verb", "page"), ENDLESS.values(), ids=ENDLESS.keys())
+async def test_a_list_without_an_end_is_not_followed(
+    door: GuestDoor, sockets: Path, verb: str, page: Callable[[int], Words]
+) -> None:
+    def behave(guest: Hostile) -> None:
+        guest.greet()
+        try:
+            for number in range(1, 100_000):
+                guest.answer(guest.next_request(verb)[0], {**page(number), "is_last": False})
+        except AssertionError:
+            return
+
+    async def follow(guest: Guest) -> None:
+        if verb == "processes":
+            await guest.processes()
+            return
+        after: str | None = None
+        for _ in range(20):
+            after = (await guest.files.list("/", after=after)).last
+
+    with hostile_guest(sockets, behave) as failed:
+        guest = await door.guest(10)
+        with anyio.fail_after(10), pytest.raises(UnavailableError):
+            await follow(guest)
+        assert not guest.is_here
+    assert failed == []
+
+
+# The last ones are words of the host, at which callers wake a machine, look elsewhere or ask again.
+@pytest.mark.parametrize(
+    "code", ["api.secrets <script>", "machine.hibernated", "machine.fenced", "machine.guest_away", "machine.moving"]
+)
+async def test_words_of_a_refusal_are_bounded_and_its_code_is_one_of_ours(
+    door: GuestDoor, sockets: Path, code: str
+) -> None:
+    error = {"kind": "unavailable", "code": code, "message": "m" * 50_000}
 
     def behave(guest: Hostile) -> None:
         guest.greet()

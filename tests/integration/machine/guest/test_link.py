@@ -14,9 +14,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from descriptors import no_descriptors_left
 from eventually import eventually
 from integration.machine.guest.greeting import MACHINE, StartGuest, welcome
+from integration.machine.guest.hostile import HELLO
 from outlive.base import DeadlineError, UnavailableError, new_effect_id
+from outlive.guest.wire import Kind, encode_words
 from outlive.machine.command import Command
 from outlive.machine.guest_link import SOCKET, Guest, GuestDoor, open_door
 
@@ -323,3 +326,19 @@ async def test_many_big_requests_at_once_all_arrive(guest: Guest) -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(120):
             tasks.start_soon(run, number)
+
+
+async def test_a_guest_that_comes_when_no_descriptor_is_left_is_let_in_later_and_costs_little_until_then(
+    door: GuestDoor, sockets: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tries() -> list[float]:
+        return [record.created for record in caplog.records if "cannot be let in" in record.message]
+
+    with socket.socket(socket.AF_UNIX) as dialled:
+        dialled.setblocking(False)
+        with no_descriptors_left():
+            dialled.connect(str(sockets / SOCKET))
+            dialled.sendall(encode_words(Kind.HELLO, 0, HELLO))
+            await eventually(lambda: len(tries()) == 3)
+        assert tries()[2] - tries()[0] > 0.15
+        assert (await door.guest(10)).is_here

@@ -4,6 +4,10 @@ The server is on the host's loopback, where nothing in a machine could come by i
 """
 
 import shlex
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +15,14 @@ import anyio
 import pytest
 
 from eventually import eventually
-from integration.governance.egress import Origin, answering, echoing, open_origin
+from integration.governance.egress import LOOPBACK, Origin, answering, connect, echoing, get, open_origin
 from machine_rooms import SMALL, MachineRoom, open_machine_room
-from outlive.base import EffectId, MachineId, new_machine_id
+from outlive.base import EffectId, MachineId, SystemClock, new_machine_id, new_principal_id
+from outlive.governance.egress_shared import open_shared_egress
+from outlive.machine.node.egress import SOCKET, open_egress
+from outlive.machine.node.node import Node
 from outlive.machine.records import Decide, Gone, MachineRecords
+from outlive.machine.sandbox import Sandbox
 from outlive.machine.spec import MachineSpec
 from outlive.machine.status import Machine
 
@@ -193,3 +201,91 @@ async def test_nothing_goes_out_before_the_records_say_that_this_is_the_machine(
             assert (done.state, done.stdout) == ("finished", "talking again\n"), done.stderr
             assert not records.is_slow
             assert (records.heard_before, origin.connections) == (0, 2)
+
+
+class WayOut:
+    """What a machine without a sandbox sees of the outside: its socket."""
+
+    def __init__(self, machine: MachineId, path: Path) -> None:
+        self.machine = machine
+        self._path = path
+
+    async def dial(self, request: bytes) -> anyio.abc.SocketStream:
+        stream = await anyio.connect_unix(self._path)
+        await stream.send(request)
+        return stream
+
+    async def ask(self, request: bytes) -> bytes:
+        async with await self.dial(request) as stream:
+            return b"".join([piece async for piece in stream])
+
+
+@asynccontextmanager
+async def _way_out(node: Node, path: Path, *rules: str) -> AsyncIterator[WayOut]:
+    now, spec, machine = SystemClock().now(), SMALL.model_copy(update={"egress": rules}), new_machine_id()
+    record = Machine(
+        id=machine, owner=new_principal_id(), environment="test", spec=spec, created_at=now, changed_at=now
+    )
+    sandbox = Sandbox(machine, 1, path, spec.limits)
+    sandbox.host_path.mkdir(parents=True)
+    counted = anyio.Event()
+    counted.set()
+    async with open_egress(node.parts, record, sandbox, after=counted):
+        yield WayOut(machine, sandbox.host_path / SOCKET)
+
+
+async def test_a_machine_whose_names_nobody_answers_keeps_no_other_from_looking_its_own_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    may_answer = threading.Event()
+    resolver: Callable[..., Any] = socket.getaddrinfo
+
+    def look_up(name: Any, *given: Any, **named: Any) -> Any:
+        if not str(name).endswith(".test"):
+            return resolver(name, *given, **named)
+        asked.append(name)
+        if name.endswith("slow.test"):
+            may_answer.wait(60)
+            raise socket.gaierror("nobody answered")
+        return resolver(LOOPBACK, *given, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)  # the host's resolver
+    async with open_origin(answering()) as origin, open_machine_room(tmp_path) as room, room.node() as node:
+        own = (f"quick.test:{origin.port}", f"{LOOPBACK}:{origin.port}")
+        async with (
+            _way_out(node, tmp_path / "1", "*.slow.test:443") as greedy,
+            _way_out(node, tmp_path / "2", *own) as neighbour,
+        ):
+            held = [await greedy.dial(connect(f"n{number}.slow.test:443")) for number in range(40)]
+            try:
+                await eventually(lambda: len(asked) == 4 and len(_said(room, greedy.machine)) == 40)
+                with anyio.fail_after(5):
+                    answer = await neighbour.ask(get(f"http://quick.test:{origin.port}/"))
+            finally:
+                may_answer.set()
+            assert answer.endswith(b"hi")
+            assert asked[4] == "quick.test", "and no more at a time of the other"
+            for stream in held:
+                await stream.aclose()
+
+
+async def test_a_machine_that_dials_without_end_is_refused_while_its_neighbour_finds_a_place(tmp_path: Path) -> None:
+    with open_shared_egress(connections=8, machines=2) as egress:
+        async with (
+            open_origin(answering()) as origin,
+            open_machine_room(tmp_path) as room,
+            room.node(egress=egress) as node,
+            _way_out(node, tmp_path / "1") as greedy,
+            _way_out(node, tmp_path / "2", f"{LOOPBACK}:{origin.port}") as neighbour,
+        ):
+            held = [await greedy.dial(b"GET http://x/ HTTP/1.1\r\nX: ") for _ in range(4)]
+            await eventually(lambda: egress.places.free == 2)
+            refused = await greedy.ask(get("http://x/"))
+            assert refused.startswith(b"HTTP/1.1 503 ")
+            assert b"its host has no place for more of them now" in refused
+            assert (await neighbour.ask(get(f"http://{LOOPBACK}:{origin.port}/"))).endswith(b"hi")
+            for stream in held:
+                await stream.aclose()
+            await eventually(lambda: egress.places.free == 4)
+            assert (await greedy.ask(get("http://x/"))).startswith(b"HTTP/1.1 403 ")

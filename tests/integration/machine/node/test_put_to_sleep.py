@@ -12,10 +12,11 @@ import pytest
 from eventually import eventually
 from integration.machine.node.watching import BOT, open_terminal
 from machine_rooms import MachineRoom, open_machine_room
-from outlive.base import EffectId, MachineId, OutliveError, SystemClock
+from outlive.base import EffectId, MachineId, OutliveError, SystemClock, UnavailableError
 from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
 from outlive.machine.caller import MachineCaller
-from outlive.machine.door import ExecRequest, digest_of
+from outlive.machine.door import ExecRequest, FileEntry, digest_of
+from outlive.machine.keeper import hibernated_meanwhile
 from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.node import Node
 from outlive.machine.node.terminal_door import NodeTerminalDoor
@@ -133,6 +134,37 @@ async def test_a_command_that_comes_while_its_machine_is_put_to_sleep_runs_once_
         assert all(effect.state == "finished" for effect in done if effect.id == "eff-one")
         assert sorted(await _ran(room, machine)) == ["eff-behind", "eff-one"]
         assert (await room.keeper.get(machine.id)).generation == 2, "all of them woke it once"
+
+
+class Asleep(Knocking):
+    """A door at which a machine is asleep, whatever its record says."""
+
+    async def exec(self, machine: MachineId, generation: int, request: ExecRequest) -> Effect:
+        self.knocks += 1
+        raise hibernated_meanwhile(machine)
+
+    async def stat_file(self, machine: MachineId, generation: int, path: str) -> FileEntry:
+        self.knocks += 1
+        raise hibernated_meanwhile(machine)
+
+
+async def test_a_machine_that_is_said_to_be_asleep_whenever_it_was_woken_is_not_asked_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outlive.machine.caller.ASLEEP_WITHIN_S", 1.0, raising=False)
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        door = Asleep(node)
+        caller = MachineCaller(room.keeper, room.records.effects, door, SystemClock())
+        for ask in (
+            lambda: caller.exec(machine.id, _appending("eff-asleep")),
+            lambda: caller.use(machine.id, lambda generation: door.stat_file(machine.id, generation, "/")),
+        ):
+            door.knocks = 0
+            with anyio.fail_after(20), pytest.raises(UnavailableError) as raised:
+                await ask()
+            assert raised.value.code == "machine.hibernated"
+            assert 3 < door.knocks < 20
 
 
 async def test_commands_that_were_begun_and_never_came_to_their_machine_are_started_after_the_wake(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from descriptors import no_descriptors_left
 from eventually import eventually
 from machine_rooms import open_machine_room
 from outlive.base import EffectId, MachineId, UnavailableError
@@ -126,6 +127,16 @@ async def test_a_record_without_a_sandbox_is_lost_and_says_so(tmp_path: Path) ->
         await node.parts.sandboxes.destroy(resident.sandbox)
         await look_for_strays(node)
         assert (await room.records.machines.get(machine.id)).state == "lost"
+
+
+async def test_a_look_for_which_no_descriptor_is_left_is_tried_again(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room, room.node() as node:
+        machine = await room.create()
+        await node.parts.sandboxes.pause(node.residents.get(machine.id, machine.generation).sandbox)
+        with no_descriptors_left():
+            await look_for_strays(node)
+        await look_for_strays(node)
+        assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
 
 
 class Late:
