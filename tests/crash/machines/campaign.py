@@ -296,13 +296,14 @@ class Campaign:
         self.tally.checked["sandboxes counted"] += 1
 
     def _check_effects(self, machine: str) -> None:
+        effects = [effect for effect, (of, _) in self._commands.items() if of == machine]
+        # Asked before the lines are looked at: one that runs in the background may end between the two.
+        answers = {effect: self.stack.ask("GET", f"/v1/machines/{machine}/effects/{effect}") for effect in effects}
         lines = Counter(self.stack.lines(machine))
         assert not [line for line, count in lines.items() if count > 1], f"ran more than once: {lines}"
-        effects = [effect for effect, (of, _) in self._commands.items() if of == machine]
         gone = self.stack.rolled_back(machine) if any(effect not in lines for effect in effects) else set()
         self.tally.checked["commands looked for"] += len(effects)
-        for effect in effects:
-            answer = self.stack.ask("GET", f"/v1/machines/{machine}/effects/{effect}")
+        for effect, answer in answers.items():
             if answer.status == 404:
                 assert effect not in lines, f"{effect} ran, and nobody knows of it"
                 continue
