@@ -57,7 +57,7 @@ def end_signs(stack: CrashStack, machines: Sequence[str]) -> None:
 
 
 def is_on(seen: Facts, house: House) -> bool:
-    return seen["state"] == "running" and seen["node"] == house.id
+    return bool(seen["state"] == "running" and seen["node"] == house.id)
 
 
 def cut_off(stack: CrashStack, house: House, other: House, signs: Sequence[Sign]) -> list[Fate]:
