@@ -21,7 +21,7 @@ check: ## lint, types, layers, style, unit tests: under 3 minutes
 	@scripts/check
 	@.venv/bin/pytest -q tests/unit tests/style $(ARGS)
 
-crash: ## kill everything, for long: machines, turns, batches (ARGS="machines --rounds 20", "loop --kills 20", "batch")
+crash: ## kill everything, for long: machines, turns, batches (ARGS="machines --rounds 20", points, loop, batch)
 	@scripts/setup dev
 	@PYTHONPATH=tests .venv/bin/python -m crash $(ARGS)
 

@@ -1,4 +1,4 @@
-"""`make crash`: all campaigns, one after the other; `ARGS="machines ..."`, `loop` or `batch` is one of them."""
+"""`make crash`: all campaigns, one after the other; `ARGS=machines`, `points`, `loop` or `batch` is one of them."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from crash.batch import campaign as batch
 from crash.loop import campaign as loop
 from crash.machines import campaign as machines
+from crash.machines import points
 
 CAMPAIGNS: dict[str, Callable[[Sequence[str]], None]] = {
     "machines": machines.main,
+    "points": points.main,
     "loop": loop.main,
     "batch": batch.main,
 }

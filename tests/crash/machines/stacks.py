@@ -74,6 +74,7 @@ class CrashStack:
         self.folder = path / "crash"
         self.folder.mkdir(parents=True)
         self.trace = Trace()
+        self.node_paths = [path / "home" / "node"]  # others may be beside it
         self.home = Home(
             path / "home",
             OUTLIVE_MACHINES__ENABLED="on",
@@ -134,11 +135,25 @@ class CrashStack:
 
     def kill_sandbox(self, machine: str) -> None:
         """The sandbox itself, as if the kernel had run out of memory."""
-        for record in (self.home.path / "node" / "machines" / machine).glob("*/sandbox.json"):
+        for record in self.sandboxes(machine):
             with suppress(OSError, ValueError):
                 for process in json.loads(record.read_text())["processes"][:1]:
                     os.kill(int(process["pid"]), signal.SIGKILL)
                     self.trace.say(f"kill -9 the sandbox of {machine} ({process['pid']})")
+
+    def sandboxes(self, machine: str) -> list[Path]:
+        """The records of its sandboxes, on all nodes; stale ones too."""
+        return [record for path in self.node_paths for record in (path / "machines" / machine).glob("*/sandbox.json")]
+
+    def living(self, machine: str) -> list[Path]:
+        """Those of its sandboxes that live."""
+        found: list[Path] = []
+        for record in self.sandboxes(machine):
+            with suppress(OSError, ValueError):
+                processes = json.loads(record.read_text())["processes"]
+                if processes and all(proc.find(process["pid"]) for process in processes):
+                    found.append(record.parent)
+        return found
 
     def wait_until_well(self) -> None:
         eventually_sync(lambda: all(self.pid_of(name) for name in PROCESSES) and self.home.is_ready(), 60.0)
@@ -205,11 +220,11 @@ class CrashStack:
         """The machine when nothing is left to be done for it."""
         found: list[Facts] = []
 
-        def is_settled() -> bool:
+        def is_so() -> bool:
             found[:] = [self.look(machine)]
-            return _is_settled(found[0])
+            return is_settled(found[0])
 
-        eventually_sync(is_settled, SETTLED_WITHIN_S, every_s=0.1)
+        eventually_sync(is_so, SETTLED_WITHIN_S, every_s=0.1)
         return found[0]
 
     def history(self, machine: str) -> list[Facts]:
@@ -240,7 +255,8 @@ def _is_not_now(answer: Answer) -> bool:
     return answer.status in (500, 502, 503, 504) or answer.code == "idempotency.in_flight"
 
 
-def _is_settled(machine: Facts) -> bool:
+def is_settled(machine: Facts) -> bool:
+    """Whether nothing is left to be done for it."""
     state, desired = machine["state"], machine["desired"]
     if state == "lost":
         return machine["checkpoint"] is None or desired != "running"

@@ -1,30 +1,20 @@
 """Two nodes, one database, one store. One of them dies for good, or is cut off: its machines come back on the other
 from their last checkpoint, and what ran on the first stood still before that."""
 
-import http.client
-import json
-import os
-import signal
-import socket
-import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import anyio
 import pytest
 
+from crash.machines.nodes import BEAT, OtherNode, other_node
 from crash.machines.stacks import LEASES, SETTLED_WITHIN_S, CrashStack, Facts
 from eventually import eventually, eventually_sync
 from integration.machine.node.watching import BOT, open_terminal, type_in
-from integration.stack.homes import COMMAND
-from leaks import assert_nothing_left
 from machine_rooms import MachineRoom, open_machine_room
-from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
 from outlive.machine.status import Machine
-from outlive.wiring.node import cgroup_name
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("machine_two_nodes")]
 
@@ -41,50 +31,6 @@ while True:
     with open("ask") as ask:
         os.write(tty, ask.read().encode())
 """
-# Leaves a sign of life on the disk, again and again, as long as it gets to run.
-BEAT = """
-import os, time
-with open("beat", "w") as file:
-    while True:
-        os.pwrite(file.fileno(), str(time.time()).encode(), 0)
-        os.fsync(file.fileno())
-        time.sleep(0.02)
-"""
-
-
-class OtherNode:
-    """A node beside the one of the stack, which nobody starts again."""
-
-    def __init__(self, stack: CrashStack, path: Path) -> None:
-        self.path = path
-        self.socket = path.parent / f"{path.name}.sock"
-        environment = {**stack.home.environment, "OUTLIVE_NODE__PATH": str(path), "OUTLIVE_MACHINES__LIMIT": "8"}
-        environment["OUTLIVE_NODE__ADDRESS"] = f"unix:{self.socket}"
-        self.log = path.parent / f"{path.name}.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen([*COMMAND, "node"], env=environment, stdout=log, stderr=log)
-        eventually_sync(lambda: b'"serving"' in self.log.read_bytes(), 60.0)
-
-    @property
-    def id(self) -> str:
-        return (self.path / "id").read_text()
-
-    def beat_of(self, machine: str) -> float:
-        """When the machine has last been seen to live here."""
-        [file] = (self.path / "machines" / machine).glob("*/disk/upper/workspace/beat")
-        return file.stat().st_mtime
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait(30)
-        sandboxes = open_gvisor_sandboxes(self.path, cgroup_name(self.path))
-
-        async def end_all() -> None:
-            for sandbox in await sandboxes.find_all():
-                await sandboxes.destroy(sandbox)
-
-        anyio.run(end_all)
-        assert_nothing_left(self.path, cgroup_name(self.path))
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +42,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashStack]:
         stack.down()
 
 
-@contextmanager
-def other_node(stack: CrashStack, path: Path) -> Iterator[OtherNode]:
-    node = OtherNode(stack, path)
-    try:
+@pytest.fixture
+def node(stack: CrashStack, tmp_path: Path) -> Iterator[OtherNode]:
+    with other_node(stack, tmp_path / "other", OUTLIVE_MACHINES__LIMIT="8") as node:
         yield node
-    finally:
-        node.end()
 
 
 @contextmanager
@@ -138,9 +81,9 @@ def _came_up_elsewhere(stack: CrashStack, machine: str, node: OtherNode) -> floa
 
 
 def test_machines_of_a_node_that_dies_for_good_come_back_on_the_other_with_all_that_ran(
-    stack: CrashStack, tmp_path: Path
+    stack: CrashStack, node: OtherNode
 ) -> None:
-    with other_node(stack, tmp_path / "other") as node, machine_on(stack, node) as machine:
+    with machine_on(stack, node) as machine:
         _exec(stack, machine, "echo hello > greeting; nohup python3 -m http.server 8123 >/dev/null 2>&1 & mkfifo ask")
         _exec(stack, machine, f"python3 -c '{SHELL}'", background=True)
         _exec(stack, machine, f"python3 -c '{BEAT}'", background=True)
@@ -149,66 +92,47 @@ def test_machines_of_a_node_that_dies_for_good_come_back_on_the_other_with_all_t
         later = _exec(stack, machine, "echo later > file")["effect_id"]
         assert node.id not in stack.rolled_back(machine)
 
-        os.kill(node.process.pid, signal.SIGKILL)
+        node.kill()
         came_up_at = _came_up_elsewhere(stack, machine, node)
 
-        assert node.beat_of(machine) < came_up_at, "it lived on beside its successor"
+        last_beat = node.beat_of(machine)
+        assert last_beat is not None
+        assert last_beat < came_up_at, "it lived on beside its successor"
         assert _exec(stack, machine, FETCH)["stdout"] == "hello\n\n"
         told = (
             "echo 'echo $kept > told' > ask; until grep -qx only-here told 2>/dev/null; do sleep 0.05; done; cat file"
         )
         assert _exec(stack, machine, told)["stdout"] == "uncommitted\n"
         assert stack.rolled_back(machine) == {later}
-        last_beat = node.beat_of(machine)
         assert _exec(stack, machine, "cat told")["stdout"] == "only-here\n"
         assert node.beat_of(machine) == last_beat, "what was left of it runs"
 
 
 def test_a_node_that_was_cut_off_stood_still_before_its_machines_came_up_elsewhere(
-    stack: CrashStack, tmp_path: Path
+    stack: CrashStack, node: OtherNode
 ) -> None:
-    with other_node(stack, tmp_path / "other") as node, machine_on(stack, node) as machine:
+    with machine_on(stack, node) as machine:
         _exec(stack, machine, f"python3 -c '{BEAT}'", background=True)
         stack.must(stack.do(machine, "checkpoint"))
         generation = stack.look(machine)["generation"]
 
-        os.kill(node.process.pid, signal.SIGSTOP)
-        came_up_at = _came_up_elsewhere(stack, machine, node)
-        last_beat = node.beat_of(machine)
-        assert last_beat < came_up_at, "it lived on beside its successor"
+        with node.standing_still():
+            came_up_at = _came_up_elsewhere(stack, machine, node)
+            last_beat = node.beat_of(machine)
+            assert last_beat is not None
+            assert last_beat < came_up_at, "it lived on beside its successor"
 
         stale = node.path / "machines" / machine
-        beats: list[float] = []
+        beats: set[float | None] = set()
 
         def is_destroyed() -> bool:
-            if any(stale.glob("*/disk/upper/workspace/beat")):
-                beats.append(node.beat_of(machine))
+            beats.add(node.beat_of(machine))
             return not stale.exists()
 
-        os.kill(node.process.pid, signal.SIGCONT)
-        assert _told_by(stack, node, machine, generation) in ("machine.fenced", "node.no_lease")
+        assert node.told_by(stack, machine, generation) in ("machine.fenced", "node.no_lease")
         eventually_sync(is_destroyed, 60.0)
-        assert set(beats) <= {last_beat}, "it lived again when its node did"
-        assert _told_by(stack, node, machine, generation) == "machine.fenced"
-
-
-def _told_by(stack: CrashStack, node: OtherNode, machine: str, generation: int) -> str:
-    """What the node says to a command for a generation that it once had."""
-    token = (stack.home.path / "node.token").read_text().strip()
-    request = {"effect_id": f"eff_{uuid.uuid4().hex}", "command": "echo alive >> beat"}
-    connection = http.client.HTTPConnection("node", timeout=60)
-    connection.sock = socket.socket(socket.AF_UNIX)
-    try:
-        connection.sock.connect(str(node.socket))
-        connection.request(
-            "POST",
-            f"/machines/{machine}/{generation}/exec",
-            json.dumps(request),
-            {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-        )
-        return str(json.loads(connection.getresponse().read())["code"])
-    finally:
-        connection.close()
+        assert beats <= {last_beat, None}, "it lived again when its node did"
+        assert node.told_by(stack, machine, generation) == "machine.fenced"
 
 
 @pytest.mark.anyio

@@ -34,7 +34,8 @@ _SHELL = (
 @pytest.mark.timeout(240)
 def test_a_hibernated_machine_survives_the_death_of_everything(home: Home) -> None:
     home.up()
-    machine = home.post("/v1/machines", {"environment": "host"})
+    machine = home.post("/v1/machines")  # with nothing said: what a fresh stack gives
+    assert machine["environment"] == "default"
     _exec(home, machine["id"], f"echo hello > greeting; nohup python3 -m http.server 8123 >/dev/null 2>&1 & {_SHELL}")
     assert _exec(home, machine["id"], "echo 'echo $kept' > ask; cat answer")["stdout"] == "only-here\n"
     assert home.post(f"/v1/machines/{machine['id']}/hibernate")["state"] == "hibernated"
