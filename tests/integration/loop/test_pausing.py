@@ -12,7 +12,7 @@ from outlive.loop.sweeper import TurnSweeper
 pytestmark = pytest.mark.anyio
 
 LONG = " ".join(f"word{n}" for n in range(60))  # whoever wants to pause it has seconds for it
-TURN = f"[[pace 0.1]] [[say {LONG}]] [[tool list_files {}]] [[say Done.]]"
+TURN = f"[[pace 0.1]] [[say {LONG}]] [[tool list_files {{}}]] [[say Done.]]"
 
 
 async def test_a_paused_turn_finishes_what_has_begun_and_goes_on_where_it_was(stage: Stage) -> None:
