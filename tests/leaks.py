@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from eventually import eventually_sync
+from eventually import eventually, eventually_sync
 
 
 def leftovers(node_path: Path, cgroup: str) -> list[str]:
@@ -21,6 +21,14 @@ def assert_nothing_left(node_path: Path, cgroup: str, within_s: float = 5.0) -> 
     """A loop device is let go by the kernel a moment after its last mount."""
     try:
         eventually_sync(lambda: not leftovers(node_path, cgroup), within_s)
+    except AssertionError:
+        raise AssertionError(f"left behind: {leftovers(node_path, cgroup)}") from None
+
+
+async def nothing_is_left(node_path: Path, cgroup: str, within_s: float = 20.0) -> None:
+    """The same where the node is still there, in this event loop: it is the one that takes things away."""
+    try:
+        await eventually(lambda: not leftovers(node_path, cgroup), within_s)
     except AssertionError:
         raise AssertionError(f"left behind: {leftovers(node_path, cgroup)}") from None
 

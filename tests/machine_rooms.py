@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from leaks import assert_nothing_left
+from leaks import nothing_is_left
 from outlive.base import MachineId, NodeId, OutliveError, SystemClock, new_effect_id, new_machine_id, new_principal_id
 from outlive.governance.egress_records import EgressDecision
 from outlive.governance.egress_shared import open_shared_egress
@@ -158,7 +158,7 @@ class MachineRoom:
             sandboxes = open_gvisor_sandboxes(self.path / name, self.cgroup(name))
             for sandbox in await sandboxes.find_all():
                 await sandboxes.destroy(sandbox)
-            assert_nothing_left(self.path / name, self.cgroup(name))
+            await nothing_is_left(self.path / name, self.cgroup(name))
 
 
 def _node_id(name: str) -> NodeId:

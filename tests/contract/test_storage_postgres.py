@@ -85,7 +85,7 @@ async def test_a_real_deadlock_is_resolved(database: PostgresDatabase) -> None:
 
 
 async def test_a_command_that_takes_too_long_is_given_up(postgres_dsn: str) -> None:
-    async with open_postgres(postgres_dsn, command_timeout_s=0.2) as database:
+    async with open_postgres(postgres_dsn, command_timeout_s=2.0) as database:
         with pytest.raises(DeadlineError):
             await database.run(lambda connection: connection.execute("SELECT pg_sleep(30)"))
         assert await database.run(lambda connection: connection.fetchval("SELECT 1")) == 1

@@ -3,12 +3,15 @@
 What comes in on standard input is typed, or dropped by one who only looks on. When it has ended this leaves as soon as
 the terminal has been silent for a while, if something was typed or somebody said for how long. Else it stays until the
 terminal ends: a script that follows one has nothing on its standard input.
+
+Rule: silence is none while there is no connection. What came in has been handed over before this leaves, or it fails.
 """
 
 import sys
 
 import anyio
 
+from outlive.base import UnavailableError
 from outlive.cli.harmless import Harmless
 from outlive.cli.local_terminal import LocalTerminal
 from outlive.cli.render import json_text
@@ -16,6 +19,7 @@ from outlive.client import TerminalExit, TerminalOutput
 from outlive.client.attaching import Attachment
 
 LINGER_S = 2.0  # after the end of what a pipe had to say
+AWAY_S = 120.0  # that a pipe waits for a connection: longer than a machine takes that has to be woken first
 
 
 class Passing:
@@ -62,9 +66,11 @@ class Passing:
         while data := await self._local.read():
             if self._types:
                 has_typed = True
+                await self._connected()  # the attachment keeps little of what is typed while there is none
                 await self._attachment.send(data)
         if has_typed:
             await self._attachment.end_input()
+            await self._connected()
         elif self._linger_s is None:
             return
         else:
@@ -77,3 +83,16 @@ class Passing:
             if silence.cancelled_caught:
                 scope.cancel()
                 return
+
+    async def _connected(self) -> None:
+        """Until what was typed so far has been handed over: a new connection has all of it before its first frame."""
+        with anyio.move_on_after(AWAY_S):
+            while not self._attachment.is_connected:
+                self._heard = anyio.Event()
+                await self._heard.wait()
+            return
+        raise UnavailableError(
+            "terminal.not_typed",
+            "The server is away: what came in on standard input was not typed, or not all of it. "
+            "Look at the terminal before you try again.",
+        )

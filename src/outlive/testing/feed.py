@@ -341,7 +341,7 @@ class FeedContract:
                 grown = tracemalloc.get_traced_memory()[0] - before
             finally:
                 tracemalloc.stop()
-            assert took_s < 5.0
+            assert took_s < 20.0  # it waits for nobody: that would be minutes
             assert grown < 16 * 1024 * 1024
             await place.start()
             await receive_until(subscription, _has_head(1000))
@@ -369,7 +369,7 @@ class FeedContract:
                 published_at = time.monotonic()
                 writer.publish(one, [make_event(2)])
                 assert _seqs(await receive_until(subscriptions[one], bool)) == [2]
-                assert time.monotonic() - published_at < 1.0
+                assert time.monotonic() - published_at < 10.0
 
     async def test_closing_leaves_no_task_and_no_socket(self, place: FeedPlace) -> None:
         tasks = sockets = 0

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 from eventually import eventually
-from integration.api.stack import TOKEN, Api, Shown, follow, open_api
+from integration.api.stack import TOKEN, Api, Shown, follow, open_api, serve
 from outlive.base import ConversationId, StepId
 from outlive.conversation.events import ModelResponded
 
@@ -258,7 +259,8 @@ async def test_a_client_that_takes_nothing_at_all_loses_its_place_and_can_come_b
             await eventually(lambda: state.followers == 0)
             # Its connection is gone too, not only its place.
             await eventually(lambda: not _connections_to(api, stuck))
-        async with follow(api, conversation) as stream:
+        # By a server with more patience: so much may take a reader longer on a busy host.
+        async with serve(replace(api.parts, stall_s=60.0)) as patient, follow(patient, conversation) as stream:
             assert [frame.data["seq"] for frame in await stream.take(4)] == [1, 2, 3, 4]
 
 

@@ -180,7 +180,7 @@ async def test_a_client_that_takes_nothing_at_all_is_cut_off(tmp_path: Path) -> 
 
 
 async def test_a_client_that_is_silent_is_asked_and_then_left(tmp_path: Path) -> None:
-    async with open_machine_api(tmp_path, stall_s=0.5, ping_s=0.1) as api:
+    async with open_machine_api(tmp_path, stall_s=3.0, ping_s=0.1) as api:
         terminal = await open_terminal(api, command="sleep 1000")
         async with await anyio.connect_tcp(*api.api.address) as mute, attached(api.api, terminal) as alive:
             await mute.send(handshake(terminal, "from=0"))

@@ -93,7 +93,7 @@ def test_a_quick_bench_measures_everything_writes_it_down_and_leaves_nothing_beh
     for picture in run.out.glob("*.svg"):
         assert ElementTree.parse(picture).getroot().tag.endswith("svg")
         assert picture.name in table
-    assert run.left_over() == []
+    eventually_sync(lambda: run.left_over() == [], within_s=20)
 
 
 def test_a_bench_that_is_stopped_leaves_nothing_behind(run: Run) -> None:
@@ -106,7 +106,7 @@ def test_a_bench_that_is_stopped_leaves_nothing_behind(run: Run) -> None:
         bench.send_signal(signal.SIGINT)
         code = bench.wait(timeout=60)
     assert code == 130, run.said()
-    eventually_sync(lambda: run.left_over() == [])
+    eventually_sync(lambda: run.left_over() == [], within_s=20)
     assert not run.out.exists()
 
 

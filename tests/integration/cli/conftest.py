@@ -1,11 +1,11 @@
 """One running stack for the commands of conversations; what is said there is written by the tests themselves."""
 
-import socket
 from collections.abc import Iterator
 
 import pytest
 
 from integration.stack.homes import Home
+from outlive.processes.temporal_server import choose_port
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,5 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that nobody listens on: bound, and left."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    """A port that nobody listens on, and no connection goes out from."""
+    return choose_port(0)

@@ -259,7 +259,7 @@ async def test_a_pipe_that_has_ended_leaves_when_the_terminal_is_silent(api: Mac
 async def test_one_who_looks_on_from_a_pipe_types_nothing_and_leaves_by_its_linger(api: MachineApi) -> None:
     terminal = await open_terminal(api, command="echo seen; exec cat")
     await eventually(lambda: _shows(api, terminal, "seen"), within_s=WITHIN_S)
-    looking_on = ("attach", terminal, "--observe", "--from", "0", "--linger", "0.1")
+    looking_on = ("attach", terminal, "--observe", "--from", "0", "--linger", "2")
     for given in (b"", b"not typed\n"):
         done = await _run(api, *looking_on, typed=given)
         assert (done.returncode, done.stdout) == (0, b"seen\r\n")

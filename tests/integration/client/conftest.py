@@ -1,12 +1,9 @@
-import socket
-
 import pytest
+
+from outlive.processes.temporal_server import choose_port
 
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that nobody listens on: bound, and left."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    """A port that nobody listens on, and no connection goes out from."""
+    return choose_port(0)

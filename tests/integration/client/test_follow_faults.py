@@ -153,7 +153,7 @@ async def test_it_gives_up_only_when_told(free_port: int) -> None:
         following = conversation(client).follow(give_up_after_s=1.0, on_lost=lambda _error, wait_s: lost.append(wait_s))
         with pytest.raises(UnavailableError):
             await following.next_event()
-        assert time.monotonic() - started < 3.0
+        assert time.monotonic() - started < 15.0
         assert lost
         assert all(0.1 <= wait_s <= 5.0 for wait_s in lost)
         with anyio.move_on_after(1.5) as scope:

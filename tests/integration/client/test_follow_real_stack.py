@@ -175,7 +175,7 @@ async def test_a_connection_that_stalls_is_left_for_another(running: Home) -> No
     screen = Screen()
     stalls = Fate(900, "stall")
     async with (
-        open_proxy(port_of(running), lambda number: stalls if number <= 3 else WHOLE) as proxy,
+        open_proxy(port_of(running), lambda _: stalls if proxy.stalls < 3 else WHOLE) as proxy,
         client_of(running) as direct,
         client_of(running, proxy.url) as through,
     ):
@@ -184,10 +184,10 @@ async def test_a_connection_that_stalls_is_left_for_another(running: Home) -> No
         async with open_turn(running.path, conversation.id, sent.turn_id) as turn:
             await write(turn, 8)
         behind = AsyncConversation(through._transport, conversation.facts)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await watch(behind, screen, silence_s=0.5)
         await check(conversation, screen)
-    assert proxy.stalls == 3
+    assert proxy.stalls >= 3  # one more if a connection was left that was only slow
 
 
 async def test_a_follower_goes_on_when_the_api_is_killed_and_started_again(home: Home) -> None:
@@ -201,11 +201,11 @@ async def test_a_follower_goes_on_when_the_api_is_killed_and_started_again(home:
             for number in range(3):
                 await turn.answer(number, dead_attempts=1)
                 head = (await conversation.refresh()).head
-                await eventually(lambda head=head: screen.view.head >= head)  # type: ignore[misc]
+                await eventually(lambda head=head: screen.view.head >= head, within_s=60)  # type: ignore[misc]
                 pid = home.api_pid()
                 home.kill(pid)
                 await turn.answer(number + 100, dead_attempts=1)  # while nobody serves: the writer needs no API
-                await eventually(lambda pid=pid: home.api_pid() != pid)  # type: ignore[misc]
+                await eventually(lambda pid=pid: home.api_pid() != pid, within_s=60)  # type: ignore[misc]
             await turn.finish()
         await check(conversation, screen)
 

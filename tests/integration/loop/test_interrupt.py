@@ -32,7 +32,7 @@ async def test_an_interrupt_in_mid_stream_ends_the_turn_with_what_was_said(
     conversation, turn = await _streaming(stage, provider)
     began = time.monotonic()
     await stage.loop.interrupt(conversation, turn, by=PERSON, reason="enough")
-    assert time.monotonic() - began < 5.0  # about half a second where nothing else runs
+    assert time.monotonic() - began < 20.0  # half a second where nothing else runs; the whole answer: a minute
     events = await stage.events(conversation)
     assert types(events)[-3:] == ["model.responded", "turn.interrupted", "turn.finished"]
     [answer] = data_of(events, "model.responded")

@@ -11,7 +11,8 @@ from outlive.loop.sweeper import TurnSweeper
 
 pytestmark = pytest.mark.anyio
 
-TURN = "[[pace 0.1]] [[say one two three four five six]] [[tool list_files {}]] [[say Done.]]"
+LONG = " ".join(f"word{n}" for n in range(60))  # whoever wants to pause it has seconds for it
+TURN = f"[[pace 0.1]] [[say {LONG}]] [[tool list_files {{}}]] [[say Done.]]"
 
 
 async def test_a_paused_turn_finishes_what_has_begun_and_goes_on_where_it_was(stage: Stage) -> None:
@@ -26,7 +27,7 @@ async def test_a_paused_turn_finishes_what_has_begun_and_goes_on_where_it_was(st
     await steering.pause(new_operation_id(), conversation, actor=PERSON, reason="me too")
     assert await parked(stage, conversation) == []
     events = await stage.events(conversation)
-    assert data_of(events, "model.responded")[0]["text"] == "one two three four five six"
+    assert data_of(events, "model.responded")[0]["text"] == LONG
     assert data_of(events, "tool.requested") == []
     assert data_of(events, "turn.paused") == [{"reason": "let me look"}]
     assert await stage.send(conversation, "[[say Hurry.]]") == turn

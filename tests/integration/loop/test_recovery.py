@@ -9,6 +9,8 @@ from integration.loop.turns import WITHIN_S, data_of, stage_at, temporal_at, typ
 from outlive.loop.sweeper import TurnSweeper
 from outlive.testing.pretend_provider import PretendProvider
 
+LONG = " ".join(f"word{n}" for n in range(60))  # of which the first stack says two and never the last
+
 pytestmark = pytest.mark.anyio
 
 
@@ -19,7 +21,7 @@ async def test_with_temporals_database_gone_open_turns_end_from_the_log(
     with temporal_at(tmp_path / "doomed") as doomed:
         async with stage_at(tmp_path / "home", doomed) as stage:
             conversation, fresh = await stage.converse(), await stage.converse()
-            turn = await stage.send(conversation, '[[tool shell {"command": "ls"}]] [[say one two three four five]]')
+            turn = await stage.send(conversation, '[[tool shell {"command": "ls"}]] [[say ' + LONG + "]]")
             await eventually(lambda: len(provider.calls) == 2 and provider.calls[-1].pieces > 1, WITHIN_S)
             other = await stage.record(fresh, "[[say Here I am.]]")  # and the API died
     provider.pace_s = 0.0
@@ -33,7 +35,7 @@ async def test_with_temporals_database_gone_open_turns_end_from_the_log(
     assert whats == ["restarted", "step_retried"]
     assert types(events).count("turn.started") == 1
     answers = [event for event in events if event.type == "model.responded"]
-    assert data_of(events, "model.responded")[1]["text"] == "one two three four five"
+    assert data_of(events, "model.responded")[1]["text"] == LONG
     for answer in answers:
         outcomes = [call.outcome for call in provider.calls if call.step == answer.step]
         assert outcomes.count("answered") == 1  # what was sealed was not bought again

@@ -52,7 +52,7 @@ def test_a_killed_api_is_started_again_on_the_same_port_with_its_data(home: Home
     # Whoever connects meanwhile waits: the supervisor holds the port.
     assert home.titles() == ["before"]
     assert home.endpoint == endpoint
-    eventually_sync(lambda: home.api_pid() != pid)
+    eventually_sync(lambda: home.api_pid() != pid, 60.0)
     assert {child["name"]: child["restarts"] for child in home.record["children"]} == {
         "temporal": 0,
         "api": 1,
@@ -66,7 +66,7 @@ def test_a_killed_supervisor_leaves_nothing_behind_and_up_works_again(home: Home
     processes = home.processes()
     home.create("before")
     home.kill(home.record["pid"])
-    eventually_sync(lambda: not any(is_alive(process) for process in processes))
+    eventually_sync(lambda: not any(is_alive(process) for process in processes), 60.0)
     assert home.run("status").returncode == 5
     home.up()
     assert home.titles() == ["before"]
@@ -78,7 +78,7 @@ def test_down_ends_an_orphan_that_does_not_end_by_itself(home: Home) -> None:
     [api] = [process for process in children if process.pid == home.api_pid()]
     os.kill(api.pid, signal.SIGSTOP)  # it cannot end by itself
     home.kill(supervisor.pid)
-    eventually_sync(lambda: [process for process in children if is_alive(process)] == [api])
+    eventually_sync(lambda: [process for process in children if is_alive(process)] == [api], 60.0)
     assert home.stop(grace_s=0.2) == [api.pid]
     assert not is_alive(api)
     assert _is_refused(url)

@@ -183,7 +183,7 @@ def test_a_stack_with_a_node_leaves_no_process_when_it_is_stopped_or_its_supervi
         processes = home.processes()
         end()
         eventually_sync(lambda started=processes: not any(map(is_alive, started)), WITHIN_S)  # type: ignore[misc]
-        assert _processes_of(home) == []
+        eventually_sync(lambda: _processes_of(home) == [], WITHIN_S)
 
 
 def _processes_of(home: Home) -> list[str]:

@@ -20,7 +20,9 @@ from outlive import Client
 from outlive.testing.pretend_provider import ProviderProcess, provider_process
 
 WITHIN_S = 60.0
-SLOW = "[[pace 0.1]] [[say one two three four five six seven eight nine ten eleven twelve]]"
+LONG = " ".join(f"word{n}" for n in range(60))
+SLOW = f"[[pace 0.1]] [[say {LONG}]]"  # whoever comes in its middle has seconds for it
+ENDLESS = "[[pace 0.1]] [[big 3000]]"
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,7 @@ def test_a_worker_killed_in_mid_stream_is_followed_by_another_attempt_and_follow
     [recovered] = _of(events, "turn.recovered")
     assert (recovered["what"], recovered["attempt"]) == ("step_retried", 2)
     [answer] = _of(events, "model.responded")
-    assert answer["text"].endswith("eleven twelve")
+    assert answer["text"].endswith(LONG)
     seen = [each["type"] for each in follower.frames]
     assert seen.count("step.rewound") == 1
     rewound = seen.index("step.rewound")
@@ -131,7 +133,7 @@ def test_an_interrupt_over_http_ends_the_turn_and_there_is_nothing_left_to_inter
     talking: Home, provider: ProviderProcess
 ) -> None:
     conversation = talking.create("stopped")
-    turn = _send(talking, conversation, SLOW)
+    turn = _send(talking, conversation, ENDLESS)
     eventually_sync(lambda: _is_streaming(provider), WITHIN_S)
     shown = talking.post(f"/v1/conversations/{conversation}/interrupt", {"reason": "enough"})
     assert shown["state"] == "idle"
@@ -139,7 +141,7 @@ def test_an_interrupt_over_http_ends_the_turn_and_there_is_nothing_left_to_inter
     with pytest.raises(urllib.error.HTTPError) as refused:
         talking.post(f"/v1/conversations/{conversation}/interrupt")
     assert refused.value.code == 409
-    _send(talking, conversation, SLOW)
+    _send(talking, conversation, ENDLESS)
     eventually_sync(lambda: _is_streaming(provider), WITHIN_S)
     talking.call("DELETE", f"/v1/conversations/{conversation}?interrupt=true")
     assert _of(_events(talking, conversation), "turn.finished")[-1]["outcome"] == "interrupted"

@@ -141,7 +141,7 @@ async def test_a_server_that_nobody_here_wrote_is_used_by_a_turn_in_a_real_machi
     for told in asked:
         assert [each["name"] for each in told["tools"]] == ["time__convert_time", "time__get_current_time"]
         assert "'absent' cannot be used now" in json.dumps(told["system"])
-    assert "mcp_server_time" not in await room.exec(of, "ps aux")
+    await eventually(lambda: _is_gone(room, of, "mcp_server_time"), WITHIN_S)
 
 
 async def test_whatever_a_server_does_the_call_has_an_end_that_is_told(room: Room, provider: PretendProvider) -> None:
@@ -181,7 +181,11 @@ async def test_whatever_a_server_does_the_call_has_an_end_that_is_told(room: Roo
     assert hung["outcome"] == "lost"
     heard = (await room.exec(of, "cat ledger")).split()
     assert [heard.count(name) for name in ("die", "die_reading", "flood", "hang")] == [1, 3, 1, 1]
-    assert "odd_server" not in await room.exec(of, "ps aux")
+    await eventually(lambda: _is_gone(room, of, "odd_server"), WITHIN_S)
+
+
+async def _is_gone(room: Room, of: ConversationId, program: str) -> bool:
+    return program not in await room.exec(of, "ps aux")
 
 
 async def _has_heard(room: Room, of: ConversationId, name: str) -> bool:
@@ -202,4 +206,4 @@ async def test_no_server_is_begun_for_a_call_that_a_person_has_stopped(room: Roo
         with pytest.raises(ConflictError, match="before it began"):
             async with open_way(ODD, context):
                 pass
-    assert "odd_server" not in await room.exec(of, "ps aux")
+    await eventually(lambda: _is_gone(room, of, "odd_server"), WITHIN_S)

@@ -113,8 +113,8 @@ async def test_a_build_that_goes_on_behind_its_installation_keeps_what_that_said
 
         async with anyio.create_task_group() as worker:
             worker.start_soon(house.building.build, found.digest, found.tries)
-            await eventually(is_starting)
-            await eventually(lambda: _runs(house, serving))
+            await eventually(is_starting, within_s=60)
+            await eventually(lambda: _runs(house, serving), within_s=60)
             worker.cancel_scope.cancel()  # it dies while it waits for the port
 
         before = await house.environments.log("web")
@@ -166,7 +166,7 @@ async def test_a_build_that_another_worker_ended_leaves_its_log_alone(tmp_path: 
         installing, _ = build_machines(found, found.tries)
         async with anyio.create_task_group() as worker:
             worker.start_soon(house.building.build, found.digest, found.tries)
-            await eventually(lambda: _runs(house, installing))
+            await eventually(lambda: _runs(house, installing), within_s=60)
             await house.building.give_up(found.digest, found.tries, "by another")
             log = await house.environments.log("web")
             await house.room.exec(installing, "touch /tmp/go")
@@ -293,7 +293,7 @@ async def test_a_build_reaches_what_its_definition_lists_and_services_start_agai
             )
             return asked.stdout == "from outside\n"
 
-        await eventually(is_served, within_s=20)
+        await eventually(is_served, within_s=60)
 
 
 async def test_services_that_a_dead_node_did_not_start_are_started_by_the_next_and_only_once(
@@ -313,7 +313,7 @@ async def test_services_that_a_dead_node_did_not_start_are_started_by_the_next_a
                     async def is_started() -> bool:
                         return (await room.exec(machine.id, "cat /workspace/starts")).stdout == "started\n"
 
-                    await eventually(is_started)
+                    await eventually(is_started, within_s=60)
         finally:
             await room.empty()
 

@@ -1,24 +1,66 @@
 """Machines of an environment wait ready; who wants one has it at once, and the same request never has two."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from eventually import eventually
 from integration.machine.environments.house import OWNER, House, a_definition, open_house
-from outlive.base import new_operation_id
+from outlive.base import MachineId, new_operation_id
 from outlive.machine.node.idle import IdlePolicy
 from outlive.machine.node.watch import watch_residents
-from outlive.machine.records import MachineFilter
+from outlive.machine.pool import WarmPool
+from outlive.machine.records import MachineFilter, MachineRecords
 from outlive.machine.status import Machine
+from outlive.testing.idempotency import HeldClock
 
 pytestmark = pytest.mark.anyio
 
 
+Hook = Callable[[], Awaitable[None]]
+_CLOCK = HeldClock()  # ids of a pool come from the minute too
+
+
+async def _nothing() -> None:
+    pass
+
+
+class _Interleaved:
+    """The real records of machines, and a place between two steps where another worker comes in."""
+
+    def __init__(self, real: MachineRecords, after_list: Hook, before_create: Hook) -> None:
+        self._real = real
+        self._after_list = after_list
+        self._before_create = before_create
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def list(self, chosen: MachineFilter, *, limit: int, before: MachineId | None = None) -> Sequence[Machine]:
+        found = await self._real.list(chosen, limit=limit, before=before)
+        await self._after_list()
+        return found
+
+    async def create(self, machine: Machine) -> Machine:
+        await self._before_create()
+        return await self._real.create(machine)
+
+
+def _worker(house: House, after_list: Hook = _nothing, before_create: Hook = _nothing) -> WarmPool:
+    room = house.room
+    machines = _Interleaved(room.records.machines, after_list, before_create)
+    return WarmPool(room.records._replace(machines=machines), room.keeper, room.settler, house.builder, _CLOCK)
+
+
+async def _warm(house: House) -> Sequence[Machine]:
+    return await house.room.records.machines.list(MachineFilter(is_warm=True), limit=99)
+
+
 async def waiting(house: House) -> list[Machine]:
-    found = await house.room.records.machines.list(MachineFilter(is_warm=True), limit=99)
-    return [machine for machine in found if machine.state == "running"]
+    return [machine for machine in await _warm(house) if machine.state == "running"]
 
 
 async def test_a_pool_is_filled_given_out_of_and_filled_again(tmp_path: Path) -> None:
@@ -100,10 +142,38 @@ async def test_a_pool_that_went_to_sleep_with_its_node_is_woken(tmp_path: Path) 
 async def test_workers_that_fill_a_pool_at_the_same_time_make_the_same_machines(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         await house.environments.define(a_definition("warm", warm=2))
+        looked = 0
+
+        async def all_have_looked() -> None:
+            nonlocal looked
+            looked += 1
+            await eventually(lambda: looked == 3, within_s=60)
+
         async with anyio.create_task_group() as group:
             for _ in range(3):
-                group.start_soon(house.pool.look_once)
+                group.start_soon(_worker(house, after_list=all_have_looked).look_once)
         assert len(await waiting(house)) == 2
+        assert len(await _warm(house)) == 2
+
+
+async def test_a_worker_that_looks_while_another_one_fills_makes_too_many_only_for_a_moment(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        await house.environments.define(a_definition("warm", warm=2))
+        made = 0
+
+        async def another_looks() -> None:
+            nonlocal made
+            made += 1
+            if made == 2:  # it sees the first one and not the second
+                await _worker(house).look_once()
+
+        await _worker(house, before_create=another_looks).look_once()
+        assert len(await _warm(house)) == 3
+        assert len((await house.pool.look_once()).release) == 1
+        assert len(await waiting(house)) == 2
+        assert len(await _warm(house)) == 2
+        nothing = await house.pool.look_once()
+        assert (nothing.create, nothing.release) == ((), ())
 
 
 async def test_a_warm_machine_is_frozen_never_hibernated_and_its_new_owner_has_it_for_a_while(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from eventually import eventually
 from integration.machine.guest.greeting import MACHINE, StartGuest
 from integration.machine.guest.hostile import HELLO, Hostile, hostile_guest
 from outlive.base import DeadlineError, EffectId, ExhaustedError, OutliveError, UnavailableError
@@ -210,7 +211,7 @@ async def test_a_guest_that_says_nothing_at_all_does_not_hold_the_door(
     with hostile_guest(sockets, behave) as failed:
         with pytest.raises(UnavailableError):
             await door.guest(0.3)
-        assert left
+        await eventually(lambda: bool(left))
     assert failed == []
 
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -22,14 +22,9 @@ from outlive.base import DeadlineError, UnavailableError, new_effect_id
 from outlive.guest.wire import Kind, encode_words
 from outlive.machine.command import Command
 from outlive.machine.guest_link import SOCKET, Guest, GuestDoor, open_door
+from outlive.processes.temporal_server import choose_port
 
 pytestmark = pytest.mark.anyio
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_a_guest_says_who_it_was_and_learns_who_it_is(guest: Guest) -> None:
@@ -134,7 +129,7 @@ async def test_the_socket_is_for_the_owner_alone(door: GuestDoor, sockets: Path)
 async def test_quiesced_the_guest_holds_no_connection_and_comes_back_when_the_door_opens(
     door: GuestDoor, sockets: Path, start_guest: StartGuest
 ) -> None:
-    port = free_port()
+    port = choose_port(0)
     process = start_guest(f"--relay-port={port}")
     guest = await door.guest(10)
     with egress(sockets) as relayed, socket.create_connection(("127.0.0.1", port), timeout=5) as client:
@@ -191,7 +186,7 @@ def egress(sockets: Path) -> Iterator[list[bytes]]:
 async def test_the_relay_keeps_a_half_close_and_every_byte(
     door: GuestDoor, sockets: Path, start_guest: StartGuest
 ) -> None:
-    port = free_port()
+    port = choose_port(0)
     start_guest(f"--relay-port={port}")
     await door.guest(10)
     sent = b"abc" * 500_000
@@ -217,7 +212,7 @@ def talk(port: int, sent: bytes) -> bytes:
 
 
 async def test_a_port_of_the_machine_is_listed_and_reached(guest: Guest) -> None:
-    port = free_port()
+    port = choose_port(0)
     server = (
         f"import socket; s = socket.create_server(('127.0.0.1', {port})); print('up', flush=True); c, _ = s.accept()\n"
         "data = b''\nwhile part := c.recv(65536): data += part\nc.sendall(data[::-1]); c.close()"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leaks import assert_nothing_left
+from leaks import nothing_is_left
 from machine_rooms import SMALL, MachineRoom, open_machine_room
 from outlive.base import InvalidError, OutliveError, new_machine_id
 from outlive.machine.node.door import NodeDoor
@@ -130,7 +130,7 @@ async def test_files_that_would_harm_a_host_come_back_in_the_machine_and_nowhere
         await room.keeper.do(child.id, "delete")
 
         await room.keeper.do(machine.id, "hibernate")
-        assert_nothing_left(tmp_path / "a", room.cgroup("a"))
+        await nothing_is_left(tmp_path / "a", room.cgroup("a"))
         kept = [path for path in (tmp_path / "objects").rglob("*") if not path.is_dir()]
         assert kept
         assert all(path.is_file() and not path.stat().st_mode & 0o7000 for path in kept)

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from eventually import eventually
-from leaks import assert_nothing_left
+from leaks import nothing_is_left
 from machine_rooms import MachineRoom, open_machine_room
 from outlive.base import ConflictError
 from outlive.machine.node.door import NodeDoor
@@ -24,7 +24,7 @@ from outlive.machine.status import Machine
 
 pytestmark = pytest.mark.anyio
 
-_THAWED_WITHIN_S = 5.0  # on a busy host; alone it takes some milliseconds
+_THAWED_WITHIN_S = 20.0  # on a busy host; alone it takes some milliseconds, and one that is not thawed never answers
 _SERVER = "nohup python3 -m http.server 8123 --directory /workspace >/dev/null 2>&1 &"
 _SPINNER = "nohup sh -c 'while :; do :; done' >/dev/null 2>&1 &"
 _LONGER_THAN_THREE_LOOKS = "sleep 3.5; echo done"
@@ -44,7 +44,8 @@ async def _sandbox_state(node: Node, machine: Machine) -> SandboxState:
 
 async def _wait_until_frozen(node: Node, machine: Machine) -> None:
     async def is_frozen() -> bool:
-        return await _sandbox_state(node, machine) == "frozen"
+        found = node.residents.get(machine.id, machine.generation)
+        return "idle" in found.frozen and await _sandbox_state(node, machine) == "frozen"
 
     await eventually(is_frozen, within_s=20)
 
@@ -96,8 +97,9 @@ async def test_an_idle_machine_is_frozen_and_thawed_by_whoever_asks_while_one_in
 
 async def test_an_idle_machine_is_hibernated_and_a_paused_one_stays_as_the_person_left_it(tmp_path: Path) -> None:
     async with open_machine_room(tmp_path) as room, _watched_node(room, IdlePolicy(0.3, 2.0)) as node:
-        paused, idle = await room.create(), await room.create()
-        await room.keeper.do(paused.id, "pause")
+        paused = await room.create()
+        await room.keeper.do(paused.id, "pause")  # before it has been idle for long enough
+        idle = await room.create()
         await room.exec(idle.id, "echo kept > /tmp/in-memory")
 
         async def is_hibernated() -> bool:
@@ -111,5 +113,5 @@ async def test_an_idle_machine_is_hibernated_and_a_paused_one_stays_as_the_perso
 
         await room.keeper.do(paused.id, "delete")
         # What is hibernated has no process, no mount, no memory, no directory.
-        assert_nothing_left(tmp_path / "a", room.cgroup("a"))
+        await nothing_is_left(tmp_path / "a", room.cgroup("a"))
         assert (await room.exec(idle.id, "cat /tmp/in-memory")).stdout == "kept\n"

@@ -58,7 +58,11 @@ async def test_a_job_in_front_of_a_shell_keeps_its_machine_awake_and_a_full_scre
     async with open_machine_room(tmp_path) as room, _watched_node(room, IdlePolicy(0.5, None)) as node:
         machine = await room.create()
         terminal = await open_terminal(node, machine)
-        await type_in(node, machine, terminal, ANN, "sleep 4; echo do''ne\n")
+        watcher = Watcher()
+        async with watcher.at(node, machine, terminal):  # it stays awake until the job is in front
+            await watcher.until_seen(b"$ ")
+            await type_in(node, machine, terminal, ANN, "echo be''gun; sleep 4; echo do''ne\n")
+            await watcher.until_seen(b"begun\r\n")
         resident = node.residents.get(machine.id, machine.generation)
         host = node.terminals._hosts[terminal]
         frozen_before_done = False
@@ -71,8 +75,9 @@ async def test_a_job_in_front_of_a_shell_keeps_its_machine_awake_and_a_full_scre
         await eventually(is_done, 60)
         assert not frozen_before_done
         await eventually(lambda: _is_frozen(node, machine), 30)
-        await type_in(node, machine, terminal, ANN, "printf '\\033[?1049h'; sleep 1000\n")
-        await eventually(lambda: host.is_full_screen, 30)
+        async with watcher.at(node, machine, terminal):
+            await type_in(node, machine, terminal, ANN, "printf '\\033[?1049h'; sleep 1000\n")
+            await eventually(lambda: host.is_full_screen, 30)
         await eventually(lambda: _is_frozen(node, machine), 30)
 
 

@@ -69,6 +69,7 @@ async def test_a_terminal_sleeps_with_its_machine_and_goes_on_under_its_id_on_an
             async with watcher.at(node, woken, terminal, ANN, "type"):
                 await eventually(lambda: len(watcher.seen) > before + 50, 30)
                 await watcher.send(b"\x03")
+                await eventually(lambda: watcher.seen.endswith(b"$ "), 30)  # what it throws away is thrown away
                 await watcher.send(b'echo "<$kept>"\n')
                 await watcher.until_seen(b"<in-memory>")
             assert watcher.said("gap") == watcher.said("seam") == []
@@ -205,8 +206,12 @@ async def test_a_terminal_is_opened_once_resized_by_who_holds_it_and_closed_for_
         assert holder.final is not None
         assert holder.final["status"] == "Failure"
         assert (await room.records.terminals.get(terminal)).state == "closed"
-        shown = await room.exec(machine.id, "ps -eo args | grep -c '[b]ash --norc' || true")
-        assert shown.stdout == "0\n", shown
+
+        async def is_ended() -> bool:
+            shown = await room.exec(machine.id, "ps -eo args | grep -c '[b]ash --norc' || true")
+            return shown.stdout == "0\n"
+
+        await eventually(is_ended, 30)
         with pytest.raises(NotFoundError):
             await door.view(machine.id, machine.generation, new_terminal_id())
 
