@@ -60,7 +60,8 @@ def test_down_hibernates_what_runs_and_up_finds_it_asleep(home: Home) -> None:
     home.up()
     machine = home.post("/v1/machines", {"environment": "host"})
     _exec(home, machine["id"], "echo memory > /tmp/file")
-    assert home.run("down").returncode == 0
+    down = home.run("down")
+    assert (down.returncode, f"{machine['id']} is hibernated" in down.stderr) == (0, True)
     assert_nothing_left(home.path / "node", cgroup_name(home.path / "node"))
     home.up()
     assert home.get(f"/v1/machines/{machine['id']}")["state"] == "hibernated"
