@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlive.api.egress_shapes import EgressPage, egress_json
 from outlive.api.errors import to_response
 from outlive.api.machine_shapes import (
     CheckpointMade,
@@ -233,6 +234,17 @@ async def list_machine_events(
     page = found[: query.limit]
     items = [event_json(n, event) for n, event in page]
     return _page(items, page[-1][0] if len(found) > query.limit else None)
+
+
+@router.get("/machines/{machine}/egress", response_model=EgressPage, responses=problems(404))
+async def list_egress(request: Request, machine: MachineInPath, query: Annotated[NumberedQuery, Query()]) -> Response:
+    """What was decided on its connections to the outside, oldest first. Each that was allowed has two lines: `allowed`,
+    and how it came out. Also of a deleted machine; asking does not wake one."""
+    machines, of = machines_of(request), machine_id(machine)
+    await machines.records.machines.get(of)
+    found = await machines.egress.list(of, after=query.cursor, limit=query.limit + 1)
+    page = found[: query.limit]
+    return _page([egress_json(*each) for each in page], page[-1][0] if len(found) > query.limit else None)
 
 
 @router.get("/machines/{machine}/checkpoints", response_model=CheckpointPage, responses=problems(404))
