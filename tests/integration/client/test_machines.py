@@ -16,6 +16,9 @@ from integration.api.test_egress import decided
 from integration.client.proxy import WHOLE, Fate, open_proxy
 from outlive.base import ConflictError, InvalidError, NotFoundError
 from outlive.client import AsyncClient, AsyncMachine, Client, ExecResult, Piece, machines
+from outlive.machine.environment import EnvironmentDefinition
+from outlive.machine.environments import new_environment
+from outlive.testing.machine_records import AT
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +73,16 @@ async def test_what_a_machine_reached_is_read_page_by_page_async_and_sync(
             assert client.machines.get(machine).egress(after=4) == found[4:]
 
     await anyio.to_thread.run_sync(use)
+
+
+async def test_environments_are_listed_whole_however_many_there_are(api: MachineApi) -> None:
+    many = 1_001  # more than one page holds
+    records = api.node.records.environments
+    for number in range(many):
+        await records.put(new_environment(EnvironmentDefinition(name=f"e{number:04}"), AT))
+    async with AsyncClient(api.api.url, TOKEN) as client:
+        names = [each.name for each in await client.environments.list()]
+    assert names == sorted(["debian", "default", "host", *(f"e{number:04}" for number in range(many))])
 
 
 async def test_the_sync_client_does_the_same(api: MachineApi) -> None:
