@@ -75,6 +75,7 @@ class EnvironmentShown(BaseModel):
 
 class EnvironmentPage(BaseModel):
     items: list[EnvironmentShown]
+    next: str | None
 
 
 def environment_json(found: Environment) -> dict[str, Any]:

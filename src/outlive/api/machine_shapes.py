@@ -24,6 +24,7 @@ from outlive.machine.status import Checkpoint, Effect, Machine, MachineEvent, No
 Outcome = Literal["started", "finished", "timeout", "lost"]
 STATES: tuple[State, ...] = get_args(State)
 SIGNAL_LIMIT = 64
+FILE_CURSOR_LIMIT = 2_000  # twice the bytes of the longest name
 
 EffectRef = Annotated[str, StringConstraints(pattern=EFFECT_ID_PATTERN)]
 _Text = Annotated[str, StringConstraints(max_length=COMMAND_LIMIT)]
@@ -145,6 +146,8 @@ class NumberedQuery(_Asked):
 class FileQuery(_Asked):
     list: Annotated[bool, Field(description="What is in this directory, as JSON.")] = False
     stat: Annotated[bool, Field(description="About this file, as JSON.")] = False
+    limit: Annotated[int | None, Field(ge=1, le=1000, description="With `list`; left out: all that is in it.")] = None
+    cursor: Annotated[str | None, Field(max_length=FILE_CURSOR_LIMIT)] = None
 
 
 class PutFileQuery(_Asked):
@@ -212,14 +215,17 @@ class EffectPage(BaseModel):
 
 class ProcessPage(BaseModel):
     items: list[ProcessEntry]
+    next: int | None
 
 
 class PortPage(BaseModel):
     items: list[int]
+    next: int | None
 
 
 class FilePage(BaseModel):
     items: list[FileEntry]
+    next: str | None
 
 
 class FileWritten(BaseModel):
@@ -254,6 +260,7 @@ class CheckpointShown(BaseModel):
 
 class CheckpointPage(BaseModel):
     items: list[CheckpointShown]
+    next: str | None
 
 
 class NodeShown(BaseModel):
@@ -267,6 +274,7 @@ class NodeShown(BaseModel):
 
 class NodePage(BaseModel):
     items: list[NodeShown]
+    next: str | None
 
 
 def machine_json(machine: Machine) -> dict[str, Any]:

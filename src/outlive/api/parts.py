@@ -19,6 +19,7 @@ from outlive.loop.budgets.raising import Budgets
 from outlive.loop.client import LoopClient
 from outlive.loop.races.race import RaceRecords
 from outlive.machine.caller import MachineCaller
+from outlive.machine.egress_log import EgressRecords
 from outlive.machine.environments import Environments
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.records import Records
@@ -52,6 +53,7 @@ class MachineParts:
     environments: Environments
     read_output: Callable[[str], Awaitable[bytes]]
     """The whole of what a command printed, by the name that its effect has for it."""
+    egress: EgressRecords
     terminals: TerminalParts | None = None
     """None: these machines have no terminals."""
 

@@ -195,6 +195,18 @@ class PageQuery(_Asked):
     cursor: Annotated[str | None, Field(max_length=100)] = None
 
 
+class ShortListQuery(_Asked):
+    """Of a list that is short by nature: nobody has to turn pages unless they ask for small ones."""
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 1000
+    cursor: Annotated[str | None, Field(max_length=100)] = None
+
+
+class ShortNumberedQuery(_Asked):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 1000
+    cursor: Annotated[int, Field(ge=0, le=2**53)] = 0
+
+
 class ListQuery(_Asked):
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str | None, Field(max_length=100)] = None
@@ -334,6 +346,7 @@ class PinShown(BaseModel):
 
 class PinsShown(BaseModel):
     items: list[PinShown]
+    next: int | None
 
 
 class FieldProblem(BaseModel):

@@ -15,7 +15,7 @@ from outlive.cli.asking import open_client, say, say_aside, say_json, table, tol
 from outlive.cli.output import Json
 
 if TYPE_CHECKING:
-    from outlive.client import Client, Machine, MachineFacts
+    from outlive.client import Client, EgressFacts, Machine, MachineFacts
 
 Id = Annotated[str, typer.Argument(metavar="M", help="Id of the machine (mach_...).")]
 
@@ -279,6 +279,59 @@ def delete(machine: Id, json: Json = False) -> None:
         found = client.machines.get(machine)
         found.delete()
         _say_machine(found, f"deleted: {machine}", as_json=json)
+
+
+@machine_app.command()
+def egress(
+    machine: Id,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only what comes behind number N.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 1000,
+    json: Json = False,
+) -> None:
+    """Show what was decided on a machine's connections to the outside, oldest first; also of one that was
+    deleted. Does not wake it.
+
+    One that is allowed has two lines: `allowed`, and how it came out (`ended`, or `failed`). Hosts are as something in
+    the machine wrote them.
+
+    \b
+    Examples:
+      outlive machine egress mach_0198...
+      outlive machine egress mach_0198... --after 1000 --json
+    """
+    with open_client() as client:
+        found = client.machines.egress(machine, after=after, limit=limit + 1)
+    shown = found[:limit]
+    if json:
+        say_json({"items": [each.to_json() for each in shown]})
+    else:
+        say(_egress_table(shown))
+    if len(found) > limit:
+        say_aside(f"there are more: --after {shown[-1].n}")
+
+
+def _egress_table(found: "Sequence[EgressFacts]") -> str:
+    from outlive.cli.render import clean_line, when
+
+    headings = ("N", "AT", "VERDICT", "METHOD", "TO", "ADDRESS", "UP", "DOWN", "WHY")
+    rows = [
+        tuple(
+            clean_line(cell)
+            for cell in (
+                each.n,
+                when(each.at),
+                each.verdict,
+                each.method or "-",
+                f"{each.host}:{each.port}" if each.host else "-",
+                each.address or "-",
+                each.bytes_up,
+                each.bytes_down,
+                each.reason,
+            )
+        )
+        for each in found
+    ]
+    return table(headings, rows)
 
 
 @machine_app.command()

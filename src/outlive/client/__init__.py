@@ -15,7 +15,7 @@ from outlive.client.conversations import AsyncConversation, AsyncConversations
 from outlive.client.endpoint import Endpoint, find_endpoint
 from outlive.client.environments import AsyncEnvironments, EnvironmentFacts, Environments
 from outlive.client.following import Following
-from outlive.client.machine_wire import ExecResult, FileFacts, MachineFacts, Piece
+from outlive.client.machine_wire import EgressFacts, ExecResult, FileFacts, MachineFacts, Piece
 from outlive.client.machines import AsyncMachine, AsyncMachines
 from outlive.client.principals import AsyncPrincipals, PrincipalFacts, Principals
 from outlive.client.races import AsyncRace, AsyncRaces, ContestantFacts, Race, RaceFacts, Races
@@ -53,6 +53,7 @@ __all__ = [
     "Conversation",
     "ConversationFacts",
     "Conversations",
+    "EgressFacts",
     "Endpoint",
     "EnvironmentFacts",
     "Environments",

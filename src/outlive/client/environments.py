@@ -93,7 +93,14 @@ class AsyncEnvironments:
 
     async def list(self) -> Found:
         """By name."""
-        return [environment_of(item) for item in items_of(await self._transport.call("GET", "/environments"))]
+        found: Found = []
+        params: dict[str, str | int | bool] = {}
+        while True:
+            answer = await self._transport.call("GET", "/environments", params=params)
+            found.extend(environment_of(item) for item in items_of(answer))
+            if not isinstance(following := answer.get("next"), str):
+                return found
+            params["cursor"] = following
 
     async def log(self, name: str, *, after: int = 0) -> bytes:
         """What its build has said so far, without the first `after` bytes."""

@@ -74,6 +74,27 @@ class FileFacts:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+@dataclass(frozen=True, slots=True)
+class EgressFacts:
+    """What was decided on a connection of a machine to the outside. `host` and `method` are what something in the
+    machine wrote: text of a stranger."""
+
+    n: int
+    at: str
+    connection: int
+    method: str
+    host: str
+    port: int
+    verdict: str  # allowed, then ended or failed; or denied
+    reason: str
+    address: str | None
+    bytes_up: int
+    bytes_down: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
 def machine_of(raw: Mapping[str, Any]) -> MachineFacts:
     try:
         return MachineFacts(
@@ -112,6 +133,13 @@ def result_of(raw: Mapping[str, Any]) -> ExecResult:
 def file_of(raw: Mapping[str, Any]) -> FileFacts:
     try:
         return FileFacts(raw["name"], raw["kind"], raw["size"], raw["mode"], raw.get("modified_at"), raw.get("target"))
+    except KeyError:
+        raise garbled() from None
+
+
+def egress_of(raw: Mapping[str, Any]) -> EgressFacts:
+    try:
+        return EgressFacts(**{name: raw[name] for name in EgressFacts.__slots__})
     except KeyError:
         raise garbled() from None
 

@@ -11,12 +11,14 @@ import anyio
 
 from outlive.base import OutliveError, UnavailableError, new_effect_id
 from outlive.client.machine_wire import (
+    EgressFacts,
     ExecResult,
     FileFacts,
     MachineFacts,
     Piece,
     StreamName,
     checked_machine,
+    egress_of,
     file_address,
     file_of,
     machine_of,
@@ -36,6 +38,7 @@ PATIENCE_S = 60.0  # for a followed command that cannot be heard
 STREAMS: tuple[StreamName, ...] = ("stdout", "stderr")
 LIST_PAGE = 100
 LIST_LIMIT = 100
+HISTORY_PAGE = 1000
 
 
 class MachineShown:
@@ -230,6 +233,13 @@ class AsyncMachine(MachineShown):
         answer = await self._transport.call("POST", f"{self._path}/effects/{effect_id}/stdin", body)
         return int(answer["offset"])
 
+    # ── the outside ──
+
+    async def egress(self, *, after: int = 0, limit: int | None = LIST_LIMIT) -> list[EgressFacts]:
+        """What was decided on its connections to the outside, oldest first, from behind number `after`. `limit=None`:
+        all there are. Does not wake the machine."""
+        return await _egress(self._transport, self.id, after, limit)
+
     # ── files ──
 
     async def read_file(self, path: str) -> bytes:
@@ -292,6 +302,10 @@ class AsyncMachines:
         answer = await self._transport.call("GET", f"/machines/{checked_machine(id)}")
         return AsyncMachine(self._transport, machine_of(answer))
 
+    async def egress(self, id: str, *, after: int = 0, limit: int | None = LIST_LIMIT) -> list[EgressFacts]:
+        """As of a machine; also of one that was deleted."""
+        return await _egress(self._transport, id, after, limit)
+
     async def list(self, *, limit: int | None = LIST_LIMIT, state: str | None = None) -> Found:
         """Newest first; `state`: one or more, with commas. `limit=None`: all there are."""
         found: Found = []
@@ -304,6 +318,19 @@ class AsyncMachines:
                 break
             params["cursor"] = following
         return found
+
+
+async def _egress(transport: Transport, machine: str, after: int, limit: int | None) -> list[EgressFacts]:
+    found: list[EgressFacts] = []
+    while limit is None or len(found) < limit:
+        page = HISTORY_PAGE if limit is None else min(HISTORY_PAGE, limit - len(found))
+        params: dict[str, str | int | bool] = {"cursor": after, "limit": page}
+        answer = await transport.call("GET", f"/machines/{checked_machine(machine)}/egress", params=params)
+        found.extend(egress_of(item) for item in items_of(answer))
+        if not isinstance(following := answer.get("next"), int):
+            break
+        after = following
+    return found
 
 
 def _exec_body(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from outlive.client.loop import Loop
-from outlive.client.machine_wire import ExecResult, FileFacts, MachineFacts, Piece
+from outlive.client.machine_wire import EgressFacts, ExecResult, FileFacts, MachineFacts, Piece
 from outlive.client.machines import LIST_LIMIT, AsyncMachine, AsyncMachines, MachineShown
 from outlive.client.sync_terminals import MachineTerminals
 
@@ -106,6 +106,11 @@ class Machine(MachineShown):
         """Type into a command that runs in the background."""
         return self._loop.run(self._twin.write_stdin, effect_id, text, end=end, offset=offset)
 
+    def egress(self, *, after: int = 0, limit: int | None = LIST_LIMIT) -> list[EgressFacts]:
+        """What was decided on its connections to the outside, oldest first, from behind number `after`. `limit=None`:
+        all there are. Does not wake the machine."""
+        return self._loop.run(self._twin.egress, after=after, limit=limit)
+
     def read_file(self, path: str) -> bytes:
         """All of a file. A path without a slash in front is in /workspace."""
         return self._loop.run(self._twin.read_file, path)
@@ -141,6 +146,10 @@ class Machines:
 
     def get(self, id: str) -> Machine:
         return Machine(self._loop, self._loop.run(self._twin.get, id))
+
+    def egress(self, id: str, *, after: int = 0, limit: int | None = LIST_LIMIT) -> "list[EgressFacts]":
+        """As of a machine; also of one that was deleted."""
+        return self._loop.run(self._twin.egress, id, after=after, limit=limit)
 
     def list(self, *, limit: int | None = LIST_LIMIT, state: str | None = None) -> Found:
         """Newest first; `state`: one or more, with commas. `limit=None`: all there are."""

@@ -138,8 +138,9 @@ def denied(host: str, port: int, deny: Deny) -> Refusal:
         case "address_metadata":
             error, what = "destination_ip_prohibited", f"{where} leads to an address that hands out credentials."
     text = (
-        f"{what}\nIt needs the rule {deny.needed!r} in the egress list of the machine's environment, "
-        "which only its owner can add.\nThis is policy, not a fault: retrying does not help."
+        f"{what}\nIt would need the rule {deny.needed!r} in the egress list that it was made with, and nothing changes "
+        "that list: only a new machine, made from an environment that lists it, has the rule.\n"
+        "This is policy, not a fault: retrying does not help."
     )
     return Refusal(403, "Denied by the egress policy", error, deny.why, text)
 

@@ -5,7 +5,7 @@
 
 Rule 1: nothing is resolved, connected to or sent before the host was allowed and that was recorded.
 Rule 2: the address that was judged is the address that is connected to.
-Rule 3: rules may be replaced at any time, and hold for open connections too: one that they no longer allow is ended.
+Rule 3: the rules are those that the machine was born with, and hold for as long as the proxy serves.
 Rule 4: everything that waits has a deadline, and one machine holds a bounded number of connections.
 """
 
@@ -67,7 +67,6 @@ class _Connection:
     """What is known of one connection; `outcome` is what its last record will say."""
 
     number: int
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     tally: Tally = field(default_factory=Tally)
     head: Head | None = None
     address: Address | None = None
@@ -98,7 +97,6 @@ class EgressProxy:
         self._places = places or EgressPlaces(2 * self._limits.connections, machines=1)
         self._numbers = itertools.count(1)
         self._open: dict[int, _Connection] = {}
-        self._one_ended = anyio.Event()
 
     @property
     def open_connections(self) -> int:
@@ -136,25 +134,9 @@ class EgressProxy:
             )
         return None
 
-    def replace_rules(self, rules: EgressRules) -> None:
-        """From now on these hold. Open connections that they do not allow end."""
-        self._rules = rules
-        for connection in self._open.values():
-            if connection.head is not None and _is_denied(rules, connection.head, connection.address):
-                connection.outcome = ("ended", "rules_replaced")
-                connection.scope.cancel()
-
-    async def end_connections(self) -> None:
-        """End what is open and wait until it has ended: for a checkpoint. New ones are still accepted."""
-        ending = list(self._open.values())
-        for connection in ending:
-            connection.scope.cancel()
-        while any(connection.number in self._open for connection in ending):
-            await self._one_ended.wait()
-
     async def _keep(self, near: socket.socket, connection: _Connection) -> None:
         try:
-            with near, connection.scope:
+            with near:
                 await self._handle(near, connection)
         finally:
             try:
@@ -164,8 +146,6 @@ class EgressProxy:
             finally:
                 self._places.give_back(len(self._open))
                 del self._open[connection.number]
-                self._one_ended.set()
-                self._one_ended = anyio.Event()
 
     async def _handle(self, near: socket.socket, connection: _Connection) -> None:
         server = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
@@ -308,12 +288,6 @@ _UNRECORDED = Refusal(
     "unrecorded",
     "this connection cannot be recorded now, so it is not let through.\nTry again later.",
 )
-
-
-def _is_denied(rules: EgressRules, head: Head, address: Address | None) -> bool:
-    if isinstance(decide(rules, head.host, head.port), Deny):
-        return True
-    return address is not None and isinstance(decide_address(rules, address, head.port), Deny)
 
 
 def _refuse_at_once(near: socket.socket, text: str) -> None:

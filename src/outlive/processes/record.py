@@ -38,6 +38,7 @@ class StackRecord:
     tls_cert: str | None
     children: tuple[ChildRecord, ...] = ()
     machines_off: str | None = None  # why this stack runs no machines; None if it does
+    node_path: str | None = None  # where its node keeps its id and its machines; None in a record of an older version
 
     @property
     def supervisor(self) -> Process:

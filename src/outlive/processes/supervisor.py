@@ -126,7 +126,8 @@ def _take_over(settings: Settings, machines: Machines, tell: Tell) -> StackRecor
     cert = settings.api.tls_cert
     # Who comes after us, if we are killed now, has the same orphans to end.
     off = None if machines.is_on else machines.why
-    record = StackRecord(me.pid, me.started, me.boot, None, str(cert) if cert else None, tuple(orphans), off)
+    tls, node_path = str(cert) if cert else None, str(settings.node_path)
+    record = StackRecord(me.pid, me.started, me.boot, None, tls, tuple(orphans), off, node_path)
     try:
         write_record(settings.run_path, record)
     except OSError as error:

@@ -82,6 +82,7 @@ async def open_machine_parts(settings: Settings, parts: Parts, temporal: LateTem
                 base_paths=settings.machines.base_paths,
             ),
             read_output=objects.get,
+            egress=parts.egress,
             terminals=TerminalParts(
                 records=parts.terminals,
                 door=make_terminal_door(door),

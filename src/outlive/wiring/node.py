@@ -78,6 +78,15 @@ def ensure_node_id(path: Path) -> NodeId:
     return NodeId(found)
 
 
+def find_node_id(path: Path) -> NodeId | None:
+    """The same of a node that may never have been here: then there is none, and none is made."""
+    try:
+        found = (path / "id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return NodeId(found) if is_id(found, "node") else None
+
+
 def cgroup_name(path: Path) -> str:
     """Below which this node's cgroups are; nodes of different homes do not meet there."""
     return f"outlive/{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"

@@ -72,4 +72,4 @@ def machine_parts(node: LocalNode, parts: ApiParts, home: Path) -> MachineParts:
     terminals = TerminalParts(
         node.records.terminals, node.terminal_door, Recordings(objects, node.records.terminals), GhosttyScreens()
     )
-    return MachineParts(node.keeper, caller, node.records, environments, objects.get, terminals)
+    return MachineParts(node.keeper, caller, node.records, environments, objects.get, node.egress, terminals)

@@ -51,7 +51,7 @@ async def test_messages_are_pinned_listed_shown_and_unpinned(api: Api) -> None:
     id = await api.create()
     first, second = [(await api.send(id, text=text))["message_id"] for text in ("never push", "hello")]
     path = f"/v1/conversations/{id}/pins"
-    assert (await api.http.get(path)).json() == {"items": []}
+    assert (await api.http.get(path)).json() == {"items": [], "next": None}
     for _ in range(2):
         pinned = await api.http.put(f"{path}/{first}")
         assert pinned.status_code == 200

@@ -20,6 +20,7 @@ from anyio.abc import SocketAttribute
 from eventually import eventually, eventually_sync
 from integration.api.machines import MachineApi, open_machine_api
 from integration.api.stack import TOKEN
+from integration.api.test_egress import decided
 from integration.stack.homes import COMMAND
 from outlive.cli import main
 
@@ -219,6 +220,38 @@ async def test_files_and_directories_are_copied_both_ways(cli: Cli, api: Machine
     assert (await cli.run("machine", "cp", f"{machine}:none", str(tmp_path))).returncode == 3
     assert (await cli.run("machine", "cp", str(tmp_path / "none"), f"{machine}:x")).returncode == 3
     assert (await cli.run("machine", "cp", "a", "b")).returncode == 2
+
+
+async def test_what_a_machine_reached_is_shown_harmlessly_whatever_host_it_named(cli: Cli, api: MachineApi) -> None:
+    machine = await api.create()
+    hostile = "a\x1b]52;c;eA==\x07\n999  now  allowed\u202eb.example\x9b2J"
+    await api.node.egress.store(
+        [
+            decided(machine, 1),
+            decided(machine, 1, verdict="ended", reason="done", address="192.0.2.7", bytes_up=5),
+            decided(machine, 2, verdict="denied", reason="not_listed", host=hostile, method="G\x1bET"),
+        ]
+    )
+    shown = await cli.run("machine", "egress", machine)
+    assert shown.returncode == 0
+    text = shown.stdout.decode()
+    assert all(each.isprintable() for each in text.replace("\n", "")), repr(text)
+    lines = text.splitlines()
+    assert [line.split()[0] for line in lines] == ["N", "1", "2", "3"], "a host begins no line of its own"
+    assert lines[2].split() == "2 2030-01-02 03:04:06Z ended CONNECT a.example:443 192.0.2.7 5 0 done".split()
+    assert "not_listed" in lines[3]
+    document = await cli.document("machine", "egress", machine)
+    assert [each["n"] for each in document["items"]] == [1, 2, 3]
+    assert document["items"][2]["host"] == hostile
+    raw = await cli.run("machine", "egress", machine, "--json")
+    assert raw.stdout.isascii()
+    first = await cli.run("machine", "egress", machine, "--limit", "2")
+    assert (len(first.stdout.splitlines()), b"--after 2" in first.stderr) == (3, True)
+    rest = await cli.run("machine", "egress", machine, "--after", "2", "--limit", "1")
+    assert (len(rest.stdout.splitlines()), rest.stderr) == (2, b"")
+    await cli.document("machine", "delete", machine)
+    assert len((await cli.document("machine", "egress", machine))["items"]) == 3
+    assert (await cli.run("machine", "egress", "mach_nope")).returncode == 3
 
 
 async def test_nothing_is_written_through_a_link_that_lies_in_the_way(

@@ -12,9 +12,13 @@ import pytest
 
 from integration.api.machines import MachineApi, open_machine_api
 from integration.api.stack import TOKEN
+from integration.api.test_egress import decided
 from integration.client.proxy import WHOLE, Fate, open_proxy
 from outlive.base import ConflictError, InvalidError, NotFoundError
-from outlive.client import AsyncClient, AsyncMachine, Client, ExecResult, Piece
+from outlive.client import AsyncClient, AsyncMachine, Client, ExecResult, Piece, machines
+from outlive.machine.environment import EnvironmentDefinition
+from outlive.machine.environments import new_environment
+from outlive.testing.machine_records import AT
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +50,39 @@ async def test_the_life_of_a_machine_in_the_async_client(api: MachineApi) -> Non
             await client.machines.get(machine.id)
         with pytest.raises(NotFoundError):
             await client.machines.get("../conversations")
+
+
+async def test_what_a_machine_reached_is_read_page_by_page_async_and_sync(
+    api: MachineApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "HISTORY_PAGE", 2)
+    machine = await api.create()
+    await api.node.egress.store([decided(machine, number) for number in range(1, 6)])
+    async with AsyncClient(api.api.url, TOKEN) as client:
+        found = await client.machines.egress(machine, limit=None)
+        assert [(each.n, each.host, each.verdict) for each in found] == [
+            (n, "a.example", "allowed") for n in range(1, 6)
+        ]
+        assert [each.n for each in await (await client.machines.get(machine)).egress(after=1, limit=3)] == [2, 3, 4]
+        with pytest.raises(NotFoundError):
+            await client.machines.egress("../conversations")
+
+    def use() -> None:
+        with Client(api.api.url, TOKEN) as client:
+            assert client.machines.egress(machine, limit=None) == found
+            assert client.machines.get(machine).egress(after=4) == found[4:]
+
+    await anyio.to_thread.run_sync(use)
+
+
+async def test_environments_are_listed_whole_however_many_there_are(api: MachineApi) -> None:
+    many = 1_001  # more than one page holds
+    records = api.node.records.environments
+    for number in range(many):
+        await records.put(new_environment(EnvironmentDefinition(name=f"e{number:04}"), AT))
+    async with AsyncClient(api.api.url, TOKEN) as client:
+        names = [each.name for each in await client.environments.list()]
+    assert names == sorted(["debian", "default", "host", *(f"e{number:04}" for number in range(many))])
 
 
 async def test_the_sync_client_does_the_same(api: MachineApi) -> None:

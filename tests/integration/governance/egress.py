@@ -26,7 +26,7 @@ from outlive.governance import (
     open_egress_recording,
     parse_egress_rules,
 )
-from outlive.governance.egress import Address, Name
+from outlive.governance.egress import Address, EgressRules, Name
 
 MACHINE = MachineId("mach_0123")
 LOOPBACK = "127.0.0.1"
@@ -141,15 +141,22 @@ class Store:
 class Egress:
     """One machine's proxy, and how that machine speaks to it."""
 
-    def __init__(self, proxy: EgressProxy, path: Path, dialer: BookDialer, store: Store) -> None:
-        self.proxy = proxy
+    proxy: EgressProxy
+    scope: anyio.CancelScope  # what the proxy serves in
+
+    def __init__(
+        self, start: Callable[["Egress", EgressRules], None], path: Path, dialer: BookDialer, store: Store
+    ) -> None:
         self.dialer = dialer
         self.store = store
-        self.scope = anyio.CancelScope()
+        self._start = start
         self._path = path
+        self._start(self, ())
 
     def allow(self, *rules: str) -> None:
-        self.proxy.replace_rules(parse_egress_rules(rules))
+        """Begin anew with these: a proxy has those of its birth."""
+        self.scope.cancel()
+        self._start(self, parse_egress_rules(rules))
 
     async def dial(self) -> anyio.abc.SocketStream:
         return await anyio.connect_unix(self._path)
@@ -181,22 +188,25 @@ async def open_egress(
 ) -> AsyncIterator[Egress]:
     """The proxy, serving, without any rule."""
     store, path = Store(), folder / "egress.sock"
-    async with open_egress_recording(store, queue_limit=queue_limit) as record:
-        proxy = EgressProxy(MACHINE, (), record, dialer=dialer, clock=SystemClock(), limits=limits)
-        egress = Egress(proxy, path, dialer, store)
-        listener = listen_for_egress(path)
+    async with open_egress_recording(store, queue_limit=queue_limit) as record, anyio.create_task_group() as group:
 
-        async def serve() -> None:
-            with egress.scope:
-                await proxy.serve(listener)
+        def start(egress: Egress, rules: EgressRules) -> None:
+            proxy = EgressProxy(MACHINE, rules, record, dialer=dialer, clock=SystemClock(), limits=limits)
+            scope, listener = anyio.CancelScope(), listen_for_egress(path)
 
-        async with anyio.create_task_group() as group:
+            async def serve() -> None:
+                with scope:
+                    await proxy.serve(listener)
+
+            egress.proxy, egress.scope = proxy, scope
             group.start_soon(serve)
-            try:
-                yield egress
-            finally:
-                store.may_answer.set()
-                egress.scope.cancel()
+
+        egress = Egress(start, path, dialer, store)
+        try:
+            yield egress
+        finally:
+            store.may_answer.set()
+            egress.scope.cancel()
 
 
 def get(url: str, *fields: str, host: str | None = None) -> bytes:

@@ -13,6 +13,7 @@ from outlive.base import MachineId, PrincipalId, SystemClock, new_machine_id
 from outlive.machine.backends.node_client import HttpDoor
 from outlive.machine.backends.node_terminals import HttpTerminalDoor
 from outlive.machine.backends.screens.ghostty import GhosttyScreens
+from outlive.machine.backends.sqlite_egress import SqliteEgress
 from outlive.machine.backends.sqlite_records import MIGRATIONS, sqlite_records
 from outlive.machine.keeper import MachineKeeper
 from outlive.machine.node_wire import NodeAddress
@@ -44,6 +45,7 @@ class LocalNode:
     terminals: LocalTerminals
     terminal_door: HttpTerminalDoor
     objects: ObjectStore
+    egress: SqliteEgress
 
     async def create(self, machine: MachineId | None = None) -> Machine:
         return await self.keeper.create(
@@ -78,7 +80,7 @@ async def open_local_node(home: Path, database: SqliteDatabase, token: str = TOK
         await group.start(serve_local, machines, listeners, terminals)
         try:
             calls = HttpTerminalDoor(door.calls)
-            yield LocalNode(records, machines, keeper, door, address, terminals, calls, objects)
+            yield LocalNode(records, machines, keeper, door, address, terminals, calls, objects, SqliteEgress(database))
         finally:
             await door.aclose()
             machines.close()

@@ -1,6 +1,7 @@
 """The promise of the house: everything is killed, and the machine comes back as it was, under the same ids."""
 
 import json
+import shlex
 import signal
 from typing import Any
 
@@ -11,6 +12,14 @@ from integration.stack.homes import Home
 from leaks import assert_nothing_left
 from outlive.processes.proc import is_alive, send
 from outlive.wiring.node import cgroup_name
+
+_ASK_OUTSIDE = """
+import urllib.error, urllib.request
+try:
+    urllib.request.urlopen("http://a.example/", timeout=20)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
 
 
 @pytest.fixture
@@ -61,7 +70,8 @@ def test_down_hibernates_what_runs_and_up_finds_it_asleep(home: Home) -> None:
     home.up()
     machine = home.post("/v1/machines", {"environment": "host"})
     _exec(home, machine["id"], "echo memory > /tmp/file")
-    assert home.run("down").returncode == 0
+    down = home.run("down")
+    assert (down.returncode, f"{machine['id']} is hibernated" in down.stderr) == (0, True)
     assert_nothing_left(home.path / "node", cgroup_name(home.path / "node"))
     home.up()
     assert home.get(f"/v1/machines/{machine['id']}")["state"] == "hibernated"
@@ -82,3 +92,17 @@ def test_sandboxes_live_through_the_death_of_the_whole_stack_and_are_adopted(hom
     found = home.get(f"/v1/machines/{machine['id']}")
     assert (found["state"], found["generation"]) == ("running", machine["generation"])
     assert _exec(home, machine["id"], "cat /tmp/file")["stdout"] == "memory\n"
+
+
+@pytest.mark.timeout(240)
+def test_what_a_machine_asked_for_outside_is_read_by_people(home: Home) -> None:
+    home.up()
+    machine = home.post("/v1/machines", {"environment": "host"})
+    asked = _exec(home, machine["id"], f"python3 -c {shlex.quote(_ASK_OUTSIDE)}")
+    assert asked["stdout"] == "403\n", json.dumps(asked)
+    place = f"/v1/machines/{machine['id']}/egress"
+    eventually_sync(lambda: len(home.get(place)["items"]) == 1)
+    [told] = home.get(place)["items"]
+    assert (told["verdict"], told["reason"], told["host"], told["port"]) == ("denied", "not_listed", "a.example", 80)
+    shown = home.run("machine", "egress", machine["id"]).stdout
+    assert "a.example:80" in shown

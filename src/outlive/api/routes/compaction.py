@@ -1,6 +1,7 @@
 """Compaction and pins: having what is old summarised, and what stays word for word. In the log before it is answered,
 and before the loop is told."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -10,9 +11,10 @@ from starlette.responses import Response
 from outlive.api.errors import to_response
 from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
+from outlive.api.paging import page_of
 from outlive.api.parts import parts_of, principal_of
 from outlive.api.routes.conversations import IdInPath, conversation_id
-from outlive.api.shapes import CompactionAsked, NewCompaction, NoQuery, PinsShown
+from outlive.api.shapes import CompactionAsked, NewCompaction, NoQuery, PinsShown, ShortNumberedQuery
 from outlive.base import NotFoundError, OperationId, is_id
 from outlive.governance import Answer
 from outlive.loop.pinning import Pin, Pins
@@ -51,15 +53,18 @@ async def compact_conversation(request: Request, conversation: IdInPath, _: Anno
     return await run_once(request, act)
 
 
-def _shown(pins: list[Pin]) -> Response:
+def _shown(pins: Sequence[Pin], following: int | None = None) -> Response:
     items: list[dict[str, Any]] = [pin._asdict() for pin in pins]
-    return to_response(json_answer(200, {"items": items}))
+    return to_response(json_answer(200, {"items": items, "next": following}))
 
 
 @router.get("/conversations/{conversation}/pins", response_model=PinsShown, responses=problems(404))
-async def list_pins(request: Request, conversation: IdInPath, _: Annotated[NoQuery, Query()]) -> Response:
+async def list_pins(
+    request: Request, conversation: IdInPath, query: Annotated[ShortNumberedQuery, Query()]
+) -> Response:
     """What is pinned, in the order in which it was said."""
-    return _shown(await Pins(parts_of(request).conversations).find(conversation_id(conversation)))
+    found = await Pins(parts_of(request).conversations).find(conversation_id(conversation))
+    return _shown(*page_of(found, lambda pin: pin.seq, after=query.cursor, limit=query.limit))
 
 
 @router.put(

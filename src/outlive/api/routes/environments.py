@@ -16,8 +16,9 @@ from outlive.api.environment_shapes import (
 from outlive.api.errors import to_response
 from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
+from outlive.api.paging import no_cursor, page_of
 from outlive.api.parts import machines_of
-from outlive.api.shapes import NoQuery
+from outlive.api.shapes import NoQuery, ShortListQuery
 from outlive.base import NotFoundError, OperationId
 from outlive.governance import Answer
 
@@ -27,9 +28,13 @@ NAME_LIMIT = 64
 EnvironmentInPath = Annotated[str, Path(json_schema_extra={"pattern": "^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$"})]
 
 
+def _is_possible(name: str) -> bool:
+    return name.isascii() and name.isprintable() and len(name) <= NAME_LIMIT
+
+
 def _name(text: str) -> str:
     """Of a name that none can have there is nothing."""
-    if not text.isascii() or not text.isprintable() or len(text) > NAME_LIMIT:
+    if not _is_possible(text):
         raise NotFoundError("environment.unknown", f"There is no environment {text[:NAME_LIMIT]!r}.")
     return text
 
@@ -54,10 +59,13 @@ async def define_environment(request: Request, _: Annotated[NoQuery, Query()]) -
 
 
 @router.get("/environments", response_model=EnvironmentPage, responses=problems())
-async def list_environments(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
+async def list_environments(request: Request, query: Annotated[ShortListQuery, Query()]) -> Response:
     """By name."""
+    if query.cursor is not None and not _is_possible(query.cursor):
+        raise no_cursor()
     found = await machines_of(request).environments.list()
-    return to_response(json_answer(200, {"items": [environment_json(each) for each in found]}))
+    page, following = page_of(found, lambda each: each.name, after=query.cursor, limit=query.limit)
+    return to_response(json_answer(200, {"items": [environment_json(each) for each in page], "next": following}))
 
 
 @router.get("/environments/{environment}", response_model=EnvironmentShown, responses=problems(404))

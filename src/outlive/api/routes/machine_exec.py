@@ -33,9 +33,10 @@ from outlive.api.machine_shapes import (
 )
 from outlive.api.once import HEADER, json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
+from outlive.api.paging import page_of
 from outlive.api.parts import MachineParts, machines_of, parts_of, principal_of
 from outlive.api.routes.machines import MachineInPath, machine_id
-from outlive.api.shapes import NoQuery
+from outlive.api.shapes import NoQuery, ShortNumberedQuery
 from outlive.base import (
     ConflictError,
     EffectId,
@@ -292,19 +293,25 @@ async def _running(machines: MachineParts, machine: MachineId, effect: EffectId)
 
 
 @router.get("/machines/{machine}/processes", response_model=ProcessPage, responses=problems(404, 409))
-async def list_processes(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+async def list_processes(
+    request: Request, machine: MachineInPath, query: Annotated[ShortNumberedQuery, Query()]
+) -> Response:
     """What runs in it now. Asking does not wake it: 409 when it is not running."""
     up = await _up(machines_of(request), machine_id(machine))
     found = await machines_of(request).caller.door.processes(up.id, up.generation)
-    return to_response(json_answer(200, {"items": [each.model_dump() for each in found]}))
+    page, following = page_of(found, lambda each: each.pid, after=query.cursor, limit=query.limit)
+    return to_response(json_answer(200, {"items": [each.model_dump() for each in page], "next": following}))
 
 
 @router.get("/machines/{machine}/ports", response_model=PortPage, responses=problems(404, 409))
-async def list_ports(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+async def list_ports(
+    request: Request, machine: MachineInPath, query: Annotated[ShortNumberedQuery, Query()]
+) -> Response:
     """Where something listens in it now. Asking does not wake it: 409 when it is not running."""
     up = await _up(machines_of(request), machine_id(machine))
     found = await machines_of(request).caller.door.ports(up.id, up.generation)
-    return to_response(json_answer(200, {"items": list(found)}))
+    page, following = page_of(found, lambda each: each, after=query.cursor, limit=query.limit)
+    return to_response(json_answer(200, {"items": list(page), "next": following}))
 
 
 async def _up(machines: MachineParts, machine: MachineId) -> Machine:

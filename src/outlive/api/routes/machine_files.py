@@ -21,6 +21,7 @@ from outlive.api.machine_shapes import (
 )
 from outlive.api.once import json_answer
 from outlive.api.openapi import problems
+from outlive.api.paging import no_cursor, page_of
 from outlive.api.parts import MachineParts, machines_of, parts_of
 from outlive.api.paths import ByteRange, InMachine, parse_range, path_in_machine
 from outlive.api.routes.machines import MachineInPath, machine_id
@@ -53,6 +54,18 @@ def _file_path(request: Request) -> str:
     return found.path
 
 
+def _key(entry: FileEntry) -> bytes:
+    """A name may hold anything, halves of surrogate pairs included."""
+    return entry.name.encode("utf-8", "surrogatepass")
+
+
+def _after(cursor: str | None) -> bytes | None:
+    try:
+        return None if cursor is None else bytes.fromhex(cursor)
+    except ValueError:
+        raise no_cursor() from None
+
+
 @router.get(
     "/machines/{machine}/files/{path:anything}",
     response_class=Response,
@@ -73,7 +86,9 @@ async def read_file(
     if query.list:
         place = _path(request).path
         found = await machines.caller.use(of, lambda generation: door.list_files(of, generation, place))
-        return to_response(json_answer(200, {"items": [file_json(each) for each in found]}))
+        page, following = page_of(found, _key, after=_after(query.cursor), limit=query.limit)
+        cursor = following.hex() if following is not None else None
+        return to_response(json_answer(200, {"items": [file_json(each) for each in page], "next": cursor}))
     if query.stat:
         place = _path(request).path
         entry = await machines.caller.use(of, lambda generation: door.stat_file(of, generation, place))

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlive.api.egress_shapes import EgressPage, egress_json
 from outlive.api.errors import to_response
 from outlive.api.machine_shapes import (
     CheckpointMade,
@@ -28,12 +29,14 @@ from outlive.api.machine_shapes import (
 )
 from outlive.api.once import json_answer, read_body, run_once
 from outlive.api.openapi import problems, takes
+from outlive.api.paging import no_cursor, page_of
 from outlive.api.parts import machines_of, parts_of, principal_of
-from outlive.api.shapes import NoQuery
+from outlive.api.shapes import NoQuery, ShortListQuery
 from outlive.base import (
+    CheckpointId,
     ConversationId,
-    InvalidError,
     MachineId,
+    NodeId,
     NotFoundError,
     OperationId,
     UnavailableError,
@@ -111,7 +114,7 @@ async def check_nodes(request: Request) -> None:
 async def list_machines(request: Request, query: Annotated[MachinesQuery, Query()]) -> Response:
     """Newest first; deleted ones only when asked for."""
     if query.cursor is not None and not is_id(query.cursor, "mach"):
-        raise InvalidError("cursor.malformed", "This is not a cursor: pass the `next` of the page before unchanged.")
+        raise no_cursor()
     chosen = MachineFilter(
         conversation=ConversationId(query.conversation) if query.conversation else None,
         environment=query.environment,
@@ -121,7 +124,7 @@ async def list_machines(request: Request, query: Annotated[MachinesQuery, Query(
     found = await machines_of(request).records.machines.list(chosen, limit=query.limit + 1, before=before)
     page = found[: query.limit]
     following = page[-1].id if len(found) > query.limit else None
-    return to_response(json_answer(200, {"items": [machine_json(each) for each in page], "next": following}))
+    return _page([machine_json(each) for each in page], following)
 
 
 @router.get("/machines/{machine}", response_model=MachineShown, responses=problems(404))
@@ -233,22 +236,43 @@ async def list_machine_events(
     return _page(items, page[-1][0] if len(found) > query.limit else None)
 
 
+@router.get("/machines/{machine}/egress", response_model=EgressPage, responses=problems(404))
+async def list_egress(request: Request, machine: MachineInPath, query: Annotated[NumberedQuery, Query()]) -> Response:
+    """What was decided on its connections to the outside, oldest first. Each that was allowed has two lines: `allowed`,
+    and how it came out. Also of a deleted machine; asking does not wake one."""
+    machines, of = machines_of(request), machine_id(machine)
+    await machines.records.machines.get(of)
+    found = await machines.egress.list(of, after=query.cursor, limit=query.limit + 1)
+    page = found[: query.limit]
+    return _page([egress_json(*each) for each in page], page[-1][0] if len(found) > query.limit else None)
+
+
 @router.get("/machines/{machine}/checkpoints", response_model=CheckpointPage, responses=problems(404))
-async def list_checkpoints(request: Request, machine: MachineInPath, _: Annotated[NoQuery, Query()]) -> Response:
+async def list_checkpoints(
+    request: Request, machine: MachineInPath, query: Annotated[ShortListQuery, Query()]
+) -> Response:
     """Its checkpoints, newest first."""
     machines, of = machines_of(request), machine_id(machine)
+    if query.cursor is not None and not is_id(query.cursor, "ckpt"):
+        raise no_cursor()
     await machines.keeper.get(of)
     found = await machines.records.checkpoints.list(of)
-    return to_response(json_answer(200, {"items": [checkpoint_json(each) for each in found]}))
+    after = CheckpointId(query.cursor) if query.cursor else None
+    page, following = page_of(found, lambda each: each.id, after=after, limit=query.limit, descending=True)
+    return _page([checkpoint_json(each) for each in page], following)
 
 
 @router.get("/nodes", response_model=NodePage, responses=problems())
-async def list_nodes(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
+async def list_nodes(request: Request, query: Annotated[ShortListQuery, Query()]) -> Response:
     """The hosts that run machines, as they describe themselves."""
+    if query.cursor is not None and not is_id(query.cursor, "node"):
+        raise no_cursor()
     nodes = machines_of(request).records.nodes
-    found = [(each, not await nodes.is_gone(each.id, margin_s=0.0)) for each in await nodes.list()]
-    return to_response(json_answer(200, {"items": [node_json(each, has_lease=has) for each, has in found]}))
+    after = NodeId(query.cursor) if query.cursor else None
+    page, following = page_of(await nodes.list(), lambda each: each.id, after=after, limit=query.limit)
+    found = [(each, not await nodes.is_gone(each.id, margin_s=0.0)) for each in page]
+    return _page([node_json(each, has_lease=has) for each, has in found], following)
 
 
-def _page(items: list[dict[str, Any]], following: int | None) -> Response:
+def _page(items: list[dict[str, Any]], following: int | str | None) -> Response:
     return to_response(json_answer(200, {"items": items, "next": following}))
