@@ -83,7 +83,7 @@ class NodesContract:
     ) -> None:
         async with records_at(place) as records:
             machine, holds, _ = await a_running_machine(records)
-            lives, away, empty = [(await records.nodes.renew(a_node(), lease_s=s)).id for s in (60, -60, -200)]
+            lives, away, empty = [(await records.nodes.renew(a_node(), lease_s=s)).node.id for s in (60, -60, -200)]
             await records.nodes.renew(a_node(holds), lease_s=-200)
             forgotten = {node: await records.nodes.forget(node, margin_s=100) for node in (lives, away, empty, holds)}
             assert forgotten == {lives: False, away: False, empty: True, holds: False}

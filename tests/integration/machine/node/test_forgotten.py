@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 async def a_node_whose_lease_ended(room: MachineRoom, ago_s: float, node: NodeId | None = None) -> NodeId:
     now = SystemClock().now()
     record = Node(id=node or new_node_id(), address="unix:/nowhere", lease_until=now, started_at=now)
-    return (await room.records.nodes.renew(record, lease_s=-ago_s)).id
+    return (await room.records.nodes.renew(record, lease_s=-ago_s)).node.id
 
 
 async def test_a_node_that_has_been_away_for_a_week_is_forgotten_unless_it_has_a_machine(tmp_path: Path) -> None:
