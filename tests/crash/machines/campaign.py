@@ -33,7 +33,7 @@ from typing import NamedTuple
 import anyio
 
 from crash.machines.nodes import House, OtherNode, OwnNode, other_node
-from crash.machines.partition import Sign, cut_off, end_signs, give_signs, is_on
+from crash.machines.partition import Sign, cut_off, end_signs, give_sign, is_on
 from crash.machines.report import Tally, report_of
 from crash.machines.stacks import LEASES, PROCESSES, Answer, CrashStack, Facts, append
 from eventually import eventually_sync
@@ -55,6 +55,7 @@ VERBS = (
 ACCIDENTS = ("none", "point", "kill", "kill_two", "stop_node", "kill_sandbox", "partition")
 OTHER = "other node"
 VICTIMS = (*PROCESSES, OTHER)
+TRIES = 20  # to have a machine give signs of life: the accident of the last round may show only now
 SAVED = 0.75  # of the machines whose node is cut off are saved just before that
 REFUSALS = {  # what a verb may be told instead of being done: the machine is in no state for it, and it says so
     "machine.paused",
@@ -195,11 +196,17 @@ class Campaign:
         """The node that has this machine, and all there that give signs of life; none if it cannot be had running."""
         if self.stack.look(machine)["state"] != "running":
             self._change(machine, "resume")
-        seen = self.stack.settled(machine)
-        house: House = self.other if is_on(seen, self.other) else self.own
-        if seen["state"] != "running":
-            return house, []
-        return house, give_signs(self.stack, house, sorted(self._machines), saved=machine if is_saved else None)
+        for _ in range(TRIES):
+            seen = self.stack.settled(machine)
+            house: House = self.other if is_on(seen, self.other) else self.own
+            sign = give_sign(self.stack, house, machine, is_saved=is_saved)
+            if sign is not None:
+                others = [each for each in sorted(self._machines) if each != machine]
+                signs = (give_sign(self.stack, house, each, is_saved=False) for each in others)
+                return house, [sign, *(each for each in signs if each is not None)]
+            if seen["state"] != "running":
+                break
+        return self.own, []
 
     def _cut_off(self, house: House, signs: Sequence[Sign]) -> None:
         fates = cut_off(self.stack, house, self.own if house is self.other else self.other, signs)

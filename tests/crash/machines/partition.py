@@ -7,6 +7,7 @@ Rule 3: when the node is back, what is left here runs no command, gives no sign 
 Rule 4: a machine of which there is no checkpoint is lost, and says so.
 """
 
+import time
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from eventually import eventually_sync
 
 STALE = ("machine.fenced", "node.no_lease")
 _GONE_WITHIN_S = 60.0
+_SIGN_WITHIN_S = 10.0
 
 
 class Sign(NamedTuple):
@@ -36,18 +38,22 @@ class Fate(NamedTuple):
     still_s: float | None = None  # from its last sign of life here to the moment at which it came up elsewhere
 
 
-def give_signs(stack: CrashStack, house: House, machines: Sequence[str], *, saved: str | None) -> list[Sign]:
-    """Those of `machines` that run on this node give signs of life from here on; `saved` is saved doing so."""
-    running = [machine for machine in machines if is_on(stack.look(machine), house)]
-    for machine in running:
-        stack.must(stack.exec(machine, f"eff_{uuid.uuid4().hex}", f"python3 -c '{BEAT}'", background=True))
-    signs: list[Sign] = []
-    for machine in running:
-        eventually_sync(lambda machine=machine: house.beat_of(machine) is not None, 30.0)  # type: ignore[misc]
-        if machine == saved:
-            stack.must(stack.do(machine, "checkpoint"))
-        signs.append(Sign(machine, stack.look(machine)["generation"], machine == saved))
-    return signs
+def give_sign(stack: CrashStack, house: House, machine: str, *, is_saved: bool) -> Sign | None:
+    """This machine gives signs of life from here on, on this node; None if it does not get there: it may have died
+    just before, and nobody has noticed yet."""
+    seen = stack.look(machine)
+    if not is_on(seen, house):
+        return None
+    effect = f"eff_{uuid.uuid4().hex}"
+    begun = stack.exec(machine, effect, f"python3 -c '{BEAT}'", background=True)
+    if begun.status != 200 or (is_saved and stack.do(machine, "checkpoint").status != 200):
+        return None
+    since = time.time()
+    try:
+        eventually_sync(lambda: (house.beat_of(machine, seen["generation"]) or 0.0) > since, _SIGN_WITHIN_S)
+    except AssertionError:
+        return None
+    return Sign(machine, seen["generation"], is_saved)
 
 
 def end_signs(stack: CrashStack, machines: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ _CHECKS = {  # what was counted -> what it is that may not be
     "sandboxes counted": "machines with two sandboxes that live",
     "machines cut off": "machines that lived on a node that was cut off when they were given up there or up elsewhere",
     "stale machines": "stale machines that ran anything when their node was back, or were not destroyed",
-    "places looked at": "mounts, loop devices, processes, cgroups or folders left on a host, or in the store",
+    "places looked at": "mounts, loop devices, processes, cgroups or folders left on the host, checkpoints in the store",
 }
 
 
