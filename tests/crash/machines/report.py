@@ -17,9 +17,9 @@ _CHECKS = {  # what was counted -> what it is that may not be
     "answers compared": "answers about a command that differ from an earlier one",
     "machines looked at": "machines in a state that the API denies, whose generation fell, or whose pause was ended",
     "sandboxes counted": "machines with two sandboxes that live",
-    "machines cut off": "machines that lived on a node that was cut off when they were given up there or up elsewhere",
+    "machines cut off": "machines that lived on a node that was cut off when they were given up or up elsewhere",
     "stale machines": "stale machines that ran anything when their node was back, or were not destroyed",
-    "places looked at": "mounts, loop devices, processes, cgroups or folders left on the host, checkpoints in the store",
+    "places looked at": "mounts, loop devices, processes, cgroups, folders left on the host, checkpoints in the store",
 }
 
 

@@ -186,7 +186,7 @@ async def _hibernate_idle(node: Node, resident: Resident) -> None:
             await _freeze_idle(node, resident)
     elif after_s is not None and (node.parts.clock.now() - record.changed_at).total_seconds() < after_s:
         resident.touch()  # it was just claimed from its pool, which nobody told us
-    elif not resident.frozen and await _has_job(node, resident):  # of one that is frozen it was found out before
+    elif after_s is not None and not resident.frozen and await _is_in_use(node, resident, after_s):
         resident.touch()
     else:
         await ask(node, resident.id, "hibernate")
@@ -197,20 +197,20 @@ async def _freeze_idle(node: Node, resident: Resident) -> None:
         policy = node.parts.idle.freeze_after_s
         if resident.commands or resident.attached or policy is None or resident.quiet_s < policy:
             return
-        guest = await resident.door.guest(_GATE_WITHIN_S)
-        found = await guest.activity(_GATE_WITHIN_S)
-        is_quiet = all(terminal.output_ago_s >= policy for terminal in found.terminals)
-        # Nothing runs but its services: commands that somebody asked for were counted above.
-        only_services = found.commands <= len(resident.spec.start)
-        has_job = await _has_job(node, resident)
-        if is_quiet and only_services and not has_job and not found.previews and not found.relayed:
-            await resident.freeze("idle")
-        else:
+        if await _is_in_use(node, resident, policy):
             resident.touch()
+        else:
+            await resident.freeze("idle")
 
 
-async def _has_job(node: Node, resident: Resident) -> bool:
-    return await node.terminals.has_job(resident, await resident.door.guest(_GATE_WITHIN_S), _LOOK_WITHIN_S)
+async def _is_in_use(node: Node, resident: Resident, quiet_s: float) -> bool:
+    """By what only its guest knows: terminals, previews, connections. One that is frozen was asked before that."""
+    guest = await resident.door.guest(_GATE_WITHIN_S)
+    found = await guest.activity(_GATE_WITHIN_S)
+    is_printing = any(terminal.output_ago_s < quiet_s for terminal in found.terminals)
+    # Its services are no use by themselves, and commands that somebody asked for were counted before.
+    is_serving = found.previews or found.relayed or found.commands > len(resident.spec.start)
+    return bool(is_printing or is_serving) or await node.terminals.has_job(resident, guest, _LOOK_WITHIN_S)
 
 
 async def _save_in_time(node: Node, resident: Resident) -> None:

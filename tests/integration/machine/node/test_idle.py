@@ -3,6 +3,7 @@
 The node's own watch does it, with short times.
 """
 
+import shlex
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,8 +13,9 @@ import anyio
 import pytest
 
 from eventually import eventually
+from integration.governance.egress import LOOPBACK, echoing, open_origin
 from leaks import nothing_is_left
-from machine_rooms import MachineRoom, open_machine_room
+from machine_rooms import SMALL, MachineRoom, open_machine_room
 from outlive.base import ConflictError
 from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.idle import IdlePolicy
@@ -93,6 +95,48 @@ async def test_an_idle_machine_is_frozen_and_thawed_by_whoever_asks_while_one_in
             await preview.send(b"GET /greeting HTTP/1.0\r\n\r\n")
             assert (await preview.receive()).startswith(b"HTTP/1.0 200 ")
         await _wait_until_frozen(node, idle)
+
+
+# Holds a tunnel through the proxy, and says nothing.
+_TUNNEL = """
+import socket, sys, time
+tunnel = socket.create_connection(("127.0.0.1", 3128), timeout=20)
+tunnel.sendall(f"CONNECT {sys.argv[1]} HTTP/1.1\\r\\nHost: {sys.argv[1]}\\r\\n\\r\\n".encode())
+assert b" 200 " in tunnel.recv(1000)
+open("open", "w")
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("policy", [IdlePolicy(1.0, None), IdlePolicy(None, 1.0)])
+async def test_a_machine_with_a_connection_to_the_outside_is_neither_frozen_nor_hibernated(
+    tmp_path: Path, policy: IdlePolicy
+) -> None:
+    async with (
+        open_origin(echoing) as origin,
+        open_machine_room(tmp_path) as room,
+        _watched_node(room, policy) as node,
+    ):
+        outside = f"{LOOPBACK}:{origin.port}"
+        machine = await room.create(SMALL.model_copy(update={"egress": (outside,)}))
+        tunnel = f"nohup python3 -c {shlex.quote(_TUNNEL)} {outside} >said 2>&1 &"
+        opened = await room.exec(machine.id, f"{tunnel} until [ -e open ]; do kill -0 $! || break; done; cat said")
+        assert opened.stdout == ""
+        resident = node.residents.get(machine.id, machine.generation)
+        uses: set[float] = set()
+
+        async def is_found_in_use_again_and_again() -> bool:
+            uses.add(resident._used_at)
+            return len(uses) > 2 or resident.ended is not None
+
+        await eventually(is_found_in_use_again_and_again, within_s=30)
+        assert (resident.ended, resident.frozen) == (None, set())
+        assert (await room.keeper.get(machine.id)).desired == "running"
+        await room.exec(machine.id, "pkill -f 'tunnel[.]recv'")
+        if policy.freeze_after_s is not None:
+            await _wait_until_frozen(node, machine)
+        else:
+            await eventually(lambda: resident.ended == "hibernated", within_s=60)
 
 
 async def test_an_idle_machine_is_hibernated_and_a_paused_one_stays_as_the_person_left_it(tmp_path: Path) -> None:
