@@ -105,7 +105,8 @@ class ProcessEntry(BaseModel):
 class MachineDoor(Protocol):
     async def exec(self, machine: MachineId, generation: int, request: ExecRequest) -> Effect:
         """Run it once, and return what came of it: at once if it is known already; with `background`, as soon as it
-        was started. If the machine is lost meanwhile, so is the effect: that is an answer, not an error."""
+        was started. If the machine is lost meanwhile, so is the effect: that is an answer, not an error. So is one that
+        cannot be started: `finished` with 127 (no such program) or 126, and the reason on its stderr, for ever."""
         ...
 
     def follow(self, machine: MachineId, generation: int, request: ExecRequest) -> AsyncIterator[Output | Effect]:

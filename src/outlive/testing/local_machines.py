@@ -144,7 +144,11 @@ class LocalMachines:
         if not begun.is_new and (begun.effect.is_over or request.background):
             yield begun.effect
             return
-        process = self._running.get(request.effect_id) or self._start(machine, request)
+        try:
+            process = self._running.get(request.effect_id) or self._start(machine, request)
+        except OSError as error:
+            yield await self._never_started(begun.effect, request, error)
+            return
         if request.background:
             yield begun.effect
             return
@@ -180,6 +184,16 @@ class LocalMachines:
         )
         self._running[request.effect_id] = process
         return process
+
+    async def _never_started(self, effect: Effect, request: ExecRequest, error: OSError) -> Effect:
+        is_missing = isinstance(error, FileNotFoundError) and error.filename == (request.argv or ("",))[0]
+        told = {
+            "state": "finished",
+            "exit_code": 127 if is_missing else 126,
+            "stderr": f"{error.filename!r} did not start: {error.strerror}.\n",
+            "ended_at": self._clock.now(),
+        }
+        return await self._records.effects.finish(effect.model_copy(update=told))
 
     async def effect(self, machine: MachineId, generation: int, effect: EffectId) -> Effect:
         found = await self._records.effects.find(machine, effect)

@@ -12,7 +12,7 @@ from outlive.machine.door import ExecRequest, FileEntry, Output, ProcessEntry
 from outlive.machine.guest_link.facts import FileFacts
 from outlive.machine.node.node import Node
 from outlive.machine.node.port_stream import PortStream
-from outlive.machine.node.runs import FOLLOWER_QUEUE, Run
+from outlive.machine.node.run import FOLLOWER_QUEUE, Run
 from outlive.machine.status import Effect
 
 STDIN_WITHIN_S = 30.0
