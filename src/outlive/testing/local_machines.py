@@ -5,6 +5,7 @@ run, files that really are there and servers that really listen.
 """
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -252,8 +253,8 @@ class LocalMachines:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         await self._check(machine, generation)
         place = self._there(machine, path)
-        if place.is_dir():
-            raise ConflictError("file.is_a_directory", f"{path!r} is a directory.")
+        if not place.is_file():
+            raise ConflictError("file.not_a_file", f"{path!r} is not a regular file.")
 
         async def pieces() -> AsyncIterator[bytes]:
             left = limit
@@ -270,7 +271,12 @@ class LocalMachines:
     ) -> int:
         await self._check(machine, generation)
         place = self._place(machine, path)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_dir():
+            raise ConflictError("file.is_a_directory", f"{path!r} is a directory.")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConflictError("file.not_a_directory", f"Something above {path!r} is no directory.") from None
         waiting = place.with_name(".new")
         size = 0
         try:
@@ -286,9 +292,12 @@ class LocalMachines:
     async def delete_file(self, machine: MachineId, generation: int, path: str, *, recursive: bool = False) -> None:
         await self._check(machine, generation)
         place = self._there(machine, path)
-        if place.is_dir():
+        if place.is_dir() and not recursive:
             raise ConflictError("file.is_a_directory", f"{path!r} is a directory.")
-        place.unlink()
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink()
 
     # ── door: what runs, what listens ──
 
