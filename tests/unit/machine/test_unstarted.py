@@ -2,36 +2,29 @@
 
 import pytest
 
-from outlive.base import (
-    ConflictError,
-    DeadlineError,
-    DeniedError,
-    ExhaustedError,
-    InvalidError,
-    NotFoundError,
-    OutliveError,
-    UnavailableError,
-)
+from outlive.base import DeadlineError, ExhaustedError, OutliveError, UnavailableError
+from outlive.machine.guest_link.refusals import refused
 from outlive.machine.node.unstarted import exit_of
 
 
 @pytest.mark.parametrize(
-    ("refusal", "code"),
+    ("kind", "said", "code"),
     [
-        (NotFoundError("machine.not_started", "no such file"), 127),
-        (DeniedError("machine.not_started", "permission denied"), 126),
-        (InvalidError("machine.not_started", "no format"), 126),
-        (ExhaustedError("machine.not_started", "no process left"), 126),
-        (NotFoundError("machine.no_directory", "no such cwd"), 126),
-        (NotFoundError("machine.no_such_user", "nobody"), 126),
-        (InvalidError("machine.bad_request", "no text"), 126),
-        (ExhaustedError("machine.no_descriptors", "none left"), 126),
-        (ExhaustedError("machine.too_many_commands", "512"), 126),
-        (ExhaustedError("machine.ledger_full", "4096"), 126),
+        ("not_found", "not_started", 127),
+        ("denied", "not_started", 126),
+        ("invalid", "not_started", 126),
+        ("exhausted", "not_started", 126),
+        ("unavailable", "not_started", 126),
+        ("not_found", "no_directory", 126),
+        ("not_found", "no_such_user", 126),
+        ("invalid", "bad_request", 126),
+        ("exhausted", "no_descriptors", 126),
+        ("exhausted", "too_many_commands", 126),
+        ("exhausted", "ledger_full", 126),
     ],
 )
-def test_what_was_refused_before_it_began_is_over(refusal: OutliveError, code: int) -> None:
-    found = exit_of(refusal)
+def test_what_was_refused_before_it_began_is_over(kind: str, said: str, code: int) -> None:
+    found = exit_of(refused(kind, f"machine.{said}", "No."))
     assert found is not None
     assert (found.reason, found.code, found.signal) == ("exited", code, None)
 
@@ -41,9 +34,11 @@ def test_what_was_refused_before_it_began_is_over(refusal: OutliveError, code: i
     [
         UnavailableError("machine.guest_away", "it hung up"),
         DeadlineError("machine.guest_silent", "it says nothing"),
-        ConflictError("machine.no_stdin", "it runs, without stdin"),
-        ConflictError("machine.guest_refused", "what nobody knows"),
         ExhaustedError("machine.guest_busy", "too many ask"),
+        ExhaustedError("machine.detached", "somebody else follows it"),
+        refused("conflict", "machine.no_stdin", "it runs, without stdin"),
+        refused("exhausted", "machine.no_room", "after it was started, perhaps"),
+        refused("conflict", "machine.what_nobody_knows", "it says"),
     ],
 )
 def test_of_what_may_have_begun_no_end_is_said(error: OutliveError) -> None:

@@ -8,36 +8,14 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from outlive.base import (
-    BrokenError,
-    ConflictError,
-    DeniedError,
-    EffectId,
-    ExhaustedError,
-    InvalidError,
-    NotFoundError,
-    OutliveError,
-    UnavailableError,
-)
+from outlive.base import EffectId, OutliveError
 from outlive.guest.wire import WireError, Words
 from outlive.machine.command import Exit, ExitReason, HeldEffect
+from outlive.machine.guest_link.refusals import KINDS, refused
 
 COUNT_LIMIT = 2**53
 TEXT_LIMIT = 16 * 1024
 
-_KINDS: dict[str, type[OutliveError]] = {
-    kind.kind: kind
-    for kind in (
-        InvalidError,
-        DeniedError,
-        NotFoundError,
-        ConflictError,
-        ExhaustedError,
-        UnavailableError,
-        BrokenError,
-    )
-}
-_CODE = re.compile(r"machine\.[a-z_]{1,40}")
 _IDENTITY = re.compile(r"[!-~]+")
 _REASONS: dict[object, ExitReason] = {"exited": "exited", "signal": "signal", "timeout": "timeout"}
 _Value = TypeVar("_Value")
@@ -48,9 +26,8 @@ def open_answer(words: Words) -> Words | OutliveError:
     match words:
         case {"ok": dict() as said}:
             return said
-        case {"error": {"kind": str(kind), "code": str(code), "message": str(message)}} if kind in _KINDS:
-            known = code if _CODE.fullmatch(code) else "machine.guest_refused"
-            return _KINDS[kind](known, message[:1000])
+        case {"error": {"kind": str(kind), "code": str(code), "message": str(message)}} if kind in KINDS:
+            return refused(kind, code, message)
         case _:
             raise WireError("an answer that is neither yes nor no")
 

@@ -69,7 +69,12 @@ class NodeDoor:
 
     async def signal(self, machine: MachineId, generation: int, effect: EffectId, number: int) -> None:
         async with self._node.residents.get(machine, generation).use() as guest:
-            await guest.signal(effect, number)
+            try:
+                await guest.signal(effect, number)
+            except NotFoundError:  # the guest has forgotten it, or never heard of it
+                if (await self.effect(machine, generation, effect)).is_over:
+                    raise ConflictError("effect.over", f"The command {effect!r} is over.") from None
+                raise
 
     async def write_stdin(
         self,

@@ -5,18 +5,21 @@ again does it under another id. That holds for what is the machine's state too (
 runs): what waits for it is told at once what the matter is, and no effect stays begun that nobody will ever end.
 """
 
-from outlive.base import NotFoundError, OutliveError
+from outlive.base import OutliveError
 from outlive.machine.command import Exit
 
-NO_SUCH_PROGRAM = 127
+NOT_FOUND = 127
 CANNOT_BE_STARTED = 126
 
+_NO_SUCH_PROGRAM = "machine.no_such_program"
 # What a guest says before it has started anything. Of any other refusal nobody knows what it comes after.
 _REFUSALS = frozenset(
     {
+        _NO_SUCH_PROGRAM,
         "machine.not_started",
         "machine.no_directory",
         "machine.no_such_user",
+        "machine.no_process",
         "machine.no_descriptors",
         "machine.too_many_commands",
         "machine.ledger_full",
@@ -29,10 +32,9 @@ def exit_of(refusal: OutliveError) -> Exit | None:
     """How a command ends whose start was answered with this; None if it does not say that nothing was started."""
     if refusal.code not in _REFUSALS:
         return None
-    is_missing = refusal.code == "machine.not_started" and isinstance(refusal, NotFoundError)
     return Exit(
         reason="exited",
-        code=NO_SUCH_PROGRAM if is_missing else CANNOT_BE_STARTED,
+        code=NOT_FOUND if refusal.code == _NO_SUCH_PROGRAM else CANNOT_BE_STARTED,
         signal=None,
         stdout_size=0,
         stderr_size=0,
