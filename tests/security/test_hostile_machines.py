@@ -132,11 +132,8 @@ async def test_a_full_table_of_processes_is_the_machines_own_and_it_can_still_be
         await room.exec(machine.id, _python(_CHILDREN) + " apart", background=True)
 
         async def is_full() -> bool:
-            try:
-                await room.exec(machine.id, "true")
-            except OutliveError as error:
-                return "did not start" in error.message
-            return False
+            tried = await room.exec(machine.id, "true")
+            return tried.exit_code == 126 and "did not start" in tried.stderr
 
         await eventually(is_full, within_s=60)
         door = NodeDoor(node)

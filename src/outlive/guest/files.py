@@ -85,7 +85,7 @@ class Files:
         with acting_as(user):
             path = os.path.realpath(path)
             if read.flag(ask.words, "parents"):
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                _make_parents(os.path.dirname(path))
         FileWriter(ask, path, user, mode)
 
     def _delete(self, ask: Ask) -> None:
@@ -124,6 +124,14 @@ class Files:
         ask.answer({})
 
 
+def _make_parents(path: bytes) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        message = f"{os.fsdecode(path)!r} is no directory, or something above it is none."
+        raise RefusalError("conflict", "not_a_directory", message) from error
+
+
 def _refusing(ask: Ask, job: Iterator[None]) -> Job:
     try:
         yield from job
@@ -156,7 +164,12 @@ def _facts(name: bytes, found: os.stat_result) -> Words:
 def _list(ask: Ask, path: bytes, user: User, after: bytes, limit: int) -> Iterator[None]:
     """The first `limit` names after `after`, in the order of their bytes; never more than that in memory."""
     with acting_as(user):
-        entries = os.scandir(path)
+        try:
+            entries = os.scandir(path)
+        except NotADirectoryError:
+            if not os.path.exists(path):  # it is something above it that is none
+                raise
+            raise RefusalError("conflict", "not_a_directory", f"{os.fsdecode(path)!r} is no directory.") from None
     names: list[bytes] = []
     with entries:
         for number, entry in enumerate(entries, 1):

@@ -1,9 +1,11 @@
-"""What the guest says when it does not do what was asked. The kinds are those of the host's error tree."""
+"""What the guest says when it does not do what was asked. The kinds are those of the host's error tree.
+
+How a code of ours is called towards clients is in the host's table (`machine/guest_link/refusals.py`): a new one needs
+a row there.
+"""
 
 import errno
 import os
-
-WIRE_KINDS = ("invalid", "denied", "not_found", "conflict", "exhausted", "unavailable", "broken")
 
 
 class RefusalError(Exception):

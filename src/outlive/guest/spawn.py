@@ -16,6 +16,7 @@ PROXY = "http://127.0.0.1:3128"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DIRECT = "localhost,127.0.0.1,::1"
 _MARKING = os.path.join(os.path.dirname(__file__), "shell.bash")
+_SHOWN = 200  # characters of a name
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
 
 
@@ -76,5 +77,11 @@ def spawn(program: Program, stdin: int, stdout: int, stderr: int) -> int:
 
 
 def not_started(program: Program, error: OSError) -> RefusalError:
-    said = refusal_of(error)
-    return RefusalError(said.kind, "not_started", f"{program.argv[0]!r} did not start: {said.message}")
+    """`error.filename` is the directory if it was that which could not be entered."""
+    kind, why = refusal_of(error).kind, error.strerror or "it failed"
+    name, cwd = (repr(text[:_SHOWN]) for text in (program.argv[0], program.cwd))
+    if error.filename == program.cwd != program.argv[0]:
+        return RefusalError(
+            kind, "no_directory", f"{name} did not start: the directory {cwd} cannot be entered: {why}."
+        )
+    return RefusalError(kind, "not_started", f"{name} did not start: {why}.")

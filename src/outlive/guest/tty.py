@@ -62,7 +62,8 @@ def start(program: Program, size: Size) -> Started:
         saying = -1
         if code := os.read(said, 16):
             os.waitpid(pid, 0)
-            raise not_started(program, OSError(int(code), os.strerror(int(code))))
+            number = abs(int(code))
+            raise not_started(program, OSError(number, os.strerror(number), program.cwd if int(code) < 0 else None))
     except BaseException:
         os.close(master)
         if ours is not None:
@@ -77,7 +78,8 @@ def start(program: Program, size: Size) -> Started:
 
 
 def _become(program: Program, slave: int, saying: int, lookout: socket.socket | None) -> None:
-    """In the child: never returns."""
+    """In the child: never returns. Says what went wrong by its number, below zero if that was the directory."""
+    sign = ""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):
@@ -89,9 +91,11 @@ def _become(program: Program, slave: int, saying: int, lookout: socket.socket | 
             os.setgroups(program.user.groups)
             os.setresgid(program.user.gid, program.user.gid, program.user.gid)
             os.setresuid(program.user.uid, program.user.uid, program.user.uid)
+        sign = "-"
         os.chdir(program.cwd)
+        sign = ""
         os.execvpe(program.argv[0], list(program.argv), dict(program.env))  # noqa: S606  # what it is for
     except OSError as error:
-        os.write(saying, str(error.errno or errno.EINVAL).encode())
+        os.write(saying, f"{sign}{error.errno or errno.EINVAL}".encode())
     finally:
         os._exit(127)

@@ -3,6 +3,7 @@
 The node implements it; the API and tool steps reach it over HTTP (`backends/node_client`). Every call names the
 generation that the caller believes in: a node that has another one refuses (`machine.fenced`), and the caller reads the
 record again. `machine.guest_away` (unavailable) while the machine does not answer: try again, with the same effect id.
+What the machine itself refuses has the names of `guest_link/refusals`.
 """
 
 import hashlib
@@ -105,7 +106,8 @@ class ProcessEntry(BaseModel):
 class MachineDoor(Protocol):
     async def exec(self, machine: MachineId, generation: int, request: ExecRequest) -> Effect:
         """Run it once, and return what came of it: at once if it is known already; with `background`, as soon as it
-        was started. If the machine is lost meanwhile, so is the effect: that is an answer, not an error."""
+        was started. If the machine is lost meanwhile, so is the effect: that is an answer, not an error. So is one that
+        cannot be started: `finished` with 127 (no such program) or 126, and the reason on its stderr, for ever."""
         ...
 
     def follow(self, machine: MachineId, generation: int, request: ExecRequest) -> AsyncIterator[Output | Effect]:
@@ -115,7 +117,7 @@ class MachineDoor(Protocol):
     async def effect(self, machine: MachineId, generation: int, effect: EffectId) -> Effect: ...
 
     async def signal(self, machine: MachineId, generation: int, effect: EffectId, number: int) -> None:
-        """To the whole process group of a running command."""
+        """To the whole process group of a running command. `effect.over` if it has ended."""
         ...
 
     async def write_stdin(
@@ -136,19 +138,26 @@ class MachineDoor(Protocol):
         """`file.unknown` (not_found) if there is none. Follows symlinks, inside the machine."""
         ...
 
-    async def list_files(self, machine: MachineId, generation: int, path: str) -> Sequence[FileEntry]: ...
+    async def list_files(self, machine: MachineId, generation: int, path: str) -> Sequence[FileEntry]:
+        """`file.not_a_directory` if it is none."""
+        ...
 
     def read_file(
         self, machine: MachineId, generation: int, path: str, *, offset: int = 0, limit: int | None = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """`file.not_a_file` if it is a directory or something special, `file.denied` without the right to."""
+        ...
 
     async def write_file(
         self, machine: MachineId, generation: int, path: str, data: AsyncIterator[bytes], *, mode: int | None = None
     ) -> int:
-        """Whole or not at all: written beside its place and renamed. Parents are made. Returns the bytes written."""
+        """Whole or not at all: written beside its place and renamed. Parents are made. Returns the bytes written.
+        `file.is_a_directory`, `file.not_a_directory` (something above it is none), `machine.disk_full`."""
         ...
 
-    async def delete_file(self, machine: MachineId, generation: int, path: str, *, recursive: bool = False) -> None: ...
+    async def delete_file(self, machine: MachineId, generation: int, path: str, *, recursive: bool = False) -> None:
+        """`file.is_a_directory` for one, unless `recursive`."""
+        ...
 
     async def processes(self, machine: MachineId, generation: int) -> Sequence[ProcessEntry]: ...
 

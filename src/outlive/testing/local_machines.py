@@ -5,6 +5,7 @@ run, files that really are there and servers that really listen.
 """
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -148,7 +149,11 @@ class LocalMachines:
         if not begun.is_new and (begun.effect.is_over or request.background):
             yield begun.effect
             return
-        process = self._running.get(request.effect_id) or self._start(machine, request)
+        try:
+            process = self._running.get(request.effect_id) or self._start(machine, request)
+        except OSError as error:
+            yield await self._never_started(begun.effect, request, error)
+            return
         if request.background:
             yield begun.effect
             return
@@ -184,6 +189,16 @@ class LocalMachines:
         )
         self._running[request.effect_id] = process
         return process
+
+    async def _never_started(self, effect: Effect, request: ExecRequest, error: OSError) -> Effect:
+        is_missing = isinstance(error, FileNotFoundError) and error.filename == (request.argv or ("",))[0]
+        told = {
+            "state": "finished",
+            "exit_code": 127 if is_missing else 126,
+            "stderr": f"{error.filename!r} did not start: {error.strerror}.\n",
+            "ended_at": self._clock.now(),
+        }
+        return await self._records.effects.finish(effect.model_copy(update=told))
 
     async def effect(self, machine: MachineId, generation: int, effect: EffectId) -> Effect:
         found = await self._records.effects.find(machine, effect)
@@ -242,8 +257,8 @@ class LocalMachines:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         await self._check(machine, generation)
         place = self._there(machine, path)
-        if place.is_dir():
-            raise ConflictError("file.is_a_directory", f"{path!r} is a directory.")
+        if not place.is_file():
+            raise ConflictError("file.not_a_file", f"{path!r} is not a regular file.")
 
         async def pieces() -> AsyncIterator[bytes]:
             left = limit
@@ -260,7 +275,12 @@ class LocalMachines:
     ) -> int:
         await self._check(machine, generation)
         place = self._place(machine, path)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_dir():
+            raise ConflictError("file.is_a_directory", f"{path!r} is a directory.")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConflictError("file.not_a_directory", f"Something above {path!r} is no directory.") from None
         waiting = place.with_name(".new")
         size = 0
         try:
@@ -276,9 +296,12 @@ class LocalMachines:
     async def delete_file(self, machine: MachineId, generation: int, path: str, *, recursive: bool = False) -> None:
         await self._check(machine, generation)
         place = self._there(machine, path)
-        if place.is_dir():
+        if place.is_dir() and not recursive:
             raise ConflictError("file.is_a_directory", f"{path!r} is a directory.")
-        place.unlink()
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink()
 
     # ── door: what runs, what listens ──
 

@@ -15,6 +15,7 @@ from descriptors import no_descriptors_left
 from eventually import eventually
 from integration.node.local import LocalNode, open_local
 from outlive.base import (
+    ConflictError,
     EffectId,
     FencedError,
     NotFoundError,
@@ -164,6 +165,22 @@ async def test_half_a_file_never_takes_the_place_of_a_whole_one(node: LocalNode)
 
     await eventually(settled)
     assert (folder / "kept").read_bytes() == b"old"
+
+
+async def test_a_file_that_is_refused_before_its_end_holds_up_no_call_after_it(node: LocalNode) -> None:
+    made = await node.create()
+    (node.machines.folder(made.id) / "workspace" / "folder").mkdir()
+
+    async def without_end() -> AsyncIterator[bytes]:
+        yield b"x" * 65_536
+        await anyio.sleep_forever()
+
+    for _ in range(3):
+        with anyio.fail_after(20), pytest.raises(ConflictError) as refused:
+            await node.door.write_file(made.id, made.generation, "/workspace/folder", without_end())
+        assert refused.value.code == "file.is_a_directory"
+        with anyio.fail_after(20):  # what was to come of the file is not taken for what comes next
+            assert (await node.door.exec(made.id, made.generation, _asked("echo well"))).stdout == "well\n"
 
 
 async def test_a_background_command_takes_stdin_and_signals(node: LocalNode) -> None:

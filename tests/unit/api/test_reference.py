@@ -21,7 +21,8 @@ from outlive.api.routes import (
     terminal_history,
     terminals,
 )
-from outlive.base import KINDS
+from outlive.base import KINDS, OutliveError
+from outlive.machine.guest_link.refusals import NOT_STARTED_AS, REFUSALS, UNKNOWN
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
@@ -63,6 +64,35 @@ def test_every_code_of_the_api_is_described() -> None:
     known = raised | set(STATUS_OF_CODE) | {"idempotency.key_reused", "idempotency.in_flight", "token.unknown"}
     known -= {"conversation.not_found", "blob.not_found"}
     assert {code for code in known if f"`{code}`" not in PAGE} == set()
+
+
+def test_every_code_of_a_machine_is_described_also_those_that_begin_as_a_word_of_its_guest() -> None:
+    machine = ROOT / "src" / "outlive" / "machine"
+    on_the_way = [
+        *(machine / "guest_link" / name for name in ("channel.py", "files.py", "guest.py", "running.py", "stream.py")),
+        *(machine / "node" / name for name in ("door.py", "gate.py", "run.py", "runs.py", "port_stream.py")),
+        machine / "door.py",
+    ]
+    raised = {code for path in on_the_way for code in RAISED.findall(path.read_text())}
+    assert {"machine.guest_away", "effect.not_started", "file.too_many"} <= raised
+    named = {each.code for each in (*REFUSALS.values(), *NOT_STARTED_AS.values(), UNKNOWN)}
+    assert {code for code in raised | named if f"`{code}`" not in PAGE} == set()
+
+
+def test_what_a_machine_refuses_has_one_status_and_it_is_the_described_one() -> None:
+    rows = [re.findall(r"`([a-z_]+\.[a-z_]+)`", row) for row in PAGE.splitlines() if row.startswith("| `")]
+    cells = [row.split(" | ") for row in PAGE.splitlines() if row.startswith("| `")]
+    said: dict[str, set[str]] = {}
+    for codes, (_, *more) in zip(rows, cells, strict=True):
+        for code in codes:
+            said.setdefault(code, set()).update(more[0].split(", "))
+    refusals = (*REFUSALS.values(), *NOT_STARTED_AS.values(), UNKNOWN)
+    kinds: dict[str, set[type[OutliveError]]] = {}
+    for each in refusals:
+        kinds.setdefault(each.code, set()).add(each.error)
+    assert {code: found for code, found in kinds.items() if len(found) > 1} == {}
+    wrong = {each.code for each in refusals if str(STATUS[each.error.kind]) not in said[each.code]}
+    assert wrong == set()
 
 
 def test_every_kind_is_described_with_its_status() -> None:

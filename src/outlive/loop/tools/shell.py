@@ -81,7 +81,7 @@ class ShellTool(BuiltIn[ShellArguments]):
         if found is None or found[1].is_forestalled:
             return None
         machine, effect = found
-        if call.arguments.get("background") is True:
+        if call.arguments.get("background") is True and effect.state != "finished":
             return _started(effect)
         if effect.is_over:
             return await result_of(context, machine, effect)
@@ -135,7 +135,10 @@ class ShellTool(BuiltIn[ShellArguments]):
 
     async def _start(self, machine: ToolMachine, arguments: ShellArguments, context: ToolContext) -> ToolResult:
         request = _by_itself(arguments, context.effect_id)
-        return _started(await machine.caller.exec(machine.id, request))
+        effect = await machine.caller.exec(machine.id, request)
+        if effect.state == "finished":  # it could not be started, or an attempt before this one began it
+            return await result_of(context, machine, effect)
+        return _started(effect)
 
 
 class Live:

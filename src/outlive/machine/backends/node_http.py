@@ -88,6 +88,7 @@ class Connection:
         self.status = 0
         self._stays_open = False
         self.is_complete = True
+        self.is_sent = True  # the request, whole: else what comes next would be taken for the rest of it
         self.is_used = False  # before this request: then it may have been closed meanwhile
         self.idle_since = 0.0
 
@@ -106,7 +107,7 @@ class Connection:
 
     @property
     def may_be_kept(self) -> bool:
-        return self.is_complete and not self._body and self._stays_open
+        return self.is_sent and self.is_complete and not self._body and self._stays_open
 
     async def send(self, data: bytes) -> None:
         try:
@@ -260,6 +261,7 @@ async def _upload(connection: Connection, body: AsyncIterator[bytes]) -> None:
     """Send a body piece by piece while listening: an answer that comes before its end is the answer."""
     unsent: OutliveError | None = None  # why the body did not go out whole
     unheard: OutliveError | None = None
+    connection.is_sent = False
 
     async def send_all() -> None:
         nonlocal unsent
@@ -268,6 +270,7 @@ async def _upload(connection: Connection, body: AsyncIterator[bytes]) -> None:
                 if piece:
                     await connection.send(b"%x\r\n%s\r\n" % (len(piece), piece))
             await connection.send(b"0\r\n\r\n")
+            connection.is_sent = True
         except OutliveError as error:
             unsent = error
             if error.code != "node.away":  # the source has failed: nothing more will come

@@ -8,47 +8,14 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from outlive.base import (
-    BrokenError,
-    ConflictError,
-    DeniedError,
-    EffectId,
-    ExhaustedError,
-    InvalidError,
-    NotFoundError,
-    OutliveError,
-    UnavailableError,
-)
+from outlive.base import EffectId, OutliveError
 from outlive.guest.wire import WireError, Words
 from outlive.machine.command import Exit, ExitReason, HeldEffect
+from outlive.machine.guest_link.refusals import KINDS, refused
 
 COUNT_LIMIT = 2**53
 TEXT_LIMIT = 16 * 1024
 
-_KINDS: dict[str, type[OutliveError]] = {
-    kind.kind: kind
-    for kind in (
-        InvalidError,
-        DeniedError,
-        NotFoundError,
-        ConflictError,
-        ExhaustedError,
-        UnavailableError,
-        BrokenError,
-    )
-}
-# What a guest may call a refusal (see `guest.refusal` and who raises it). All other codes are the host's own: at these
-# callers wake a machine, look for it elsewhere or ask again, and no machine has a say in that.
-_CODES = {
-    f"machine.{name}": f"machine.{name}"
-    for name in (
-        "another_filesystem bad_request command_over command_runs disk_full effect_unknown file_exists is_a_directory "
-        "ledger_full no_descriptors no_room no_stdin no_such_file no_such_user not_a_file not_a_program not_empty "
-        "not_started permission_denied port_closed read_only system_error terminal_over terminal_unknown "
-        "too_many_attachments too_many_commands too_many_terminals unknown_verb withdrawn"
-    ).split()
-}
-_CODES["machine.busy"] = "machine.file_busy"  # the host says `machine.busy` of one that is being saved
 _IDENTITY = re.compile(r"[!-~]+")
 _REASONS: dict[object, ExitReason] = {"exited": "exited", "signal": "signal", "timeout": "timeout"}
 _Value = TypeVar("_Value")
@@ -59,8 +26,8 @@ def open_answer(words: Words) -> Words | OutliveError:
     match words:
         case {"ok": dict() as said}:
             return said
-        case {"error": {"kind": str(kind), "code": str(code), "message": str(message)}} if kind in _KINDS:
-            return _KINDS[kind](_CODES.get(code, "machine.guest_refused"), message[:1000])
+        case {"error": {"kind": str(kind), "code": str(code), "message": str(message)}} if kind in KINDS:
+            return refused(kind, code, message)
         case _:
             raise WireError("an answer that is neither yes nor no")
 

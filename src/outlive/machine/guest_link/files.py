@@ -28,7 +28,7 @@ class FileContent:
         while (data := await self._stream.receive()) is not None:
             yield data
         if self._stream.was_cut:
-            raise UnavailableError("machine.file_unreadable", "The machine could not read the file to its end.")
+            raise UnavailableError("file.unreadable", "The machine could not read the file to its end.")
 
 
 class GuestFiles:
@@ -77,13 +77,13 @@ class GuestFiles:
             stream.reset()
 
     async def read_bytes(self, path: str | bytes, *, most: int, user: str | None = None) -> bytes:
-        """A small file whole; `machine.file_too_big` if it has more than `most` bytes."""
+        """A small file whole; `file.too_big` if it has more than `most` bytes."""
         found = bytearray()
         async with self.read(path, limit=most + 1, user=user) as content:
             async for data in content:
                 found += data
                 if len(found) > most:  # also a guest that sends more than it was asked for
-                    raise ExhaustedError("machine.file_too_big", f"The file has more than {most} bytes.")
+                    raise ExhaustedError("file.too_big", f"The file has more than {most} bytes.")
         return bytes(found)
 
     async def write(
@@ -160,7 +160,7 @@ async def _send(asked: Asked, stream: GuestStream, content: bytes | AsyncIterabl
 def _text(path: str | bytes) -> str:
     text = os.fsdecode(path)
     if not text or "\0" in text:
-        raise InvalidError("machine.bad_path", "A path is not empty and holds no NUL.")
+        raise InvalidError("file.path", "A path is not empty and holds no NUL.")
     return text
 
 

@@ -102,7 +102,7 @@ class Guest:
 
     @asynccontextmanager
     async def connect(self, port: int, timeout_s: float = CALL_S) -> AsyncIterator[GuestStream]:
-        """A connection to a port on the machine's loopback. `machine.port_closed` if nothing listens there."""
+        """A connection to a port on the machine's loopback. `port.refused` if nothing listens there."""
         stream = self._channel.new_stream()
         try:
             async with self._channel.asking("connect", {"port": port}, {"connection": stream}) as asked:

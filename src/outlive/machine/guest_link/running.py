@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 
-from outlive.base import EffectId, ExhaustedError
+from outlive.base import ConflictError, EffectId, ExhaustedError
 from outlive.guest.wire import WireError, Words
 from outlive.machine.command import Chunk, Exit, HeldEffect, Pipe
 from outlive.machine.guest_link.answers import read_exit
@@ -90,7 +90,7 @@ class RunningCommand:
 
     async def send_stdin(self, data: bytes) -> None:
         if self._stdin is None:
-            raise ExhaustedError("machine.no_stdin", "This command is followed without its stdin.")
+            raise ConflictError("effect.no_stdin", "This command is followed without its stdin.")
         await self._stdin.send(data)
 
     def end_stdin(self) -> None:

@@ -13,7 +13,7 @@ from outlive.machine.guest_link.facts import EMPTY_PAGES, FileFacts
 from outlive.machine.node.node import Node
 from outlive.machine.node.port_stream import PortStream
 from outlive.machine.node.resident import Resident
-from outlive.machine.node.runs import FOLLOWER_QUEUE, Run
+from outlive.machine.node.run import FOLLOWER_QUEUE, Run
 from outlive.machine.status import Effect
 
 STDIN_WITHIN_S = 30.0
@@ -71,7 +71,12 @@ class NodeDoor:
 
     async def signal(self, machine: MachineId, generation: int, effect: EffectId, number: int) -> None:
         async with self._node.residents.get(machine, generation).use() as guest:
-            await guest.signal(effect, number)
+            try:
+                await guest.signal(effect, number)
+            except NotFoundError:  # the guest has forgotten it, or never heard of it
+                if (await self.effect(machine, generation, effect)).is_over:
+                    raise ConflictError("effect.over", f"The command {effect!r} is over.") from None
+                raise
 
     async def write_stdin(
         self,

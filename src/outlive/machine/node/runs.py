@@ -9,19 +9,17 @@ Rule 3: what the journal has begun and the guest does not hold was never started
         Where a machine comes back without what it did last, `up` has first called `lost` what nobody can know.
 Rule 4: who waits for a guest that falls silent or stays away is told so after a while. The effect stays begun, and may
         be asked for again: nobody has said what became of it.
+Rule 5: what the guest refuses to start has an end like any other command, as in a shell. It never ran, and never does.
 """
 
 import logging
-from contextlib import AsyncExitStack, suppress
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Literal
 
 import anyio
 import anyio.abc
-from anyio.streams.memory import MemoryObjectSendStream
 
 from outlive.base import (
-    ConflictError,
     CrashPoint,
     DeadlineError,
     EffectId,
@@ -34,17 +32,17 @@ from outlive.base import (
 from outlive.machine.command import Command, Exit, HeldEffect
 from outlive.machine.door import ExecRequest, Output, digest_of
 from outlive.machine.guest_link import Guest, RunningCommand
-from outlive.machine.node.outputs import KeptStream, spool_of
+from outlive.machine.node.outputs import spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident, is_guest_away
+from outlive.machine.node.run import EXIT_WITHIN_S, Run
+from outlive.machine.node.unstarted import exit_of
 from outlive.machine.records import Effects
 from outlive.machine.status import Effect
 from outlive.machine.terminal.shell import terminal_of
 
 _log = logging.getLogger(__name__)
 
-FOLLOWER_QUEUE = 256  # pieces of output; a slower follower misses some, and sees by their offsets that it did
-_EXIT_WITHIN_S = 30.0
 _ACKNOWLEDGE_AT = 1024 * 1024
 _PAGE = 500
 _RETRY_S = 0.2
@@ -56,73 +54,6 @@ _AWAY_WITHIN_S = 60.0  # that a guest may be away, or break the wire again and a
 def node_stops() -> OutliveError:
     """What is answered to whoever waits for a command when its node is stopped: never that it is over."""
     return UnavailableError("node.away", "The node of this machine is being stopped; ask again.")
-
-
-class Run:
-    """One effect on its way."""
-
-    def __init__(self, resident: Resident, effect: Effect, spool: Path, request: ExecRequest | None) -> None:
-        self.resident = resident
-        self.effect = effect
-        self.request = request  # None: taken up from the journal, and nobody has come to ask for it yet
-        self.asked = anyio.Event()  # somebody has
-        self.streams = {
-            pipe: KeptStream.reopen(spool.with_suffix(f".{pipe}"), resident.spec.limits.output_mib * 1024 * 1024)
-            for pipe in ("stdout", "stderr")
-        }
-        self.started = anyio.Event()
-        self.done = anyio.Event()
-        self.error: OutliveError | None = None
-        self.is_joined = False  # once at least, by this process
-        self.well_at = 0.0  # monotonic: when the guest was last with us for a while
-        self.followers: list[MemoryObjectSendStream[Output]] = []
-        self.typing = anyio.Lock()
-        self.running: RunningCommand | None = None  # while we are attached to it
-
-    async def result(self) -> Effect:
-        await self.done.wait()
-        if self.error is not None:
-            raise self.error
-        return self.effect
-
-    def ask(self, request: ExecRequest) -> None:
-        """Whoever asks brings the request: what a node before us was told, and has taken with it."""
-        if self.request is None:
-            self.request = request
-            self.asked.set()
-
-    async def type(self, data: bytes, *, offset: int | None, end: bool) -> int:
-        """Into its stdin, from `offset` on: what was taken before is left out. Returns how much of it was taken since
-        its start, when the guest has it."""
-        async with self.typing:
-            running = self.running
-            if running is None:
-                raise UnavailableError("machine.guest_away", "The machine does not answer just now; ask again.")
-            guest = await self.resident.door.guest(_EXIT_WITHIN_S)
-            at = await _stdin_taken(guest, self.effect.id)
-            if offset is not None and offset > at:
-                raise ConflictError(
-                    "effect.stdin_hole", f"{at} bytes of stdin have come, and this begins at {offset}.", stdin_at=at
-                )
-            await running.send_stdin(data if offset is None else data[at - offset :])
-            if end:
-                running.end_stdin()
-                return at + len(data) if offset is None else max(at, offset + len(data))
-            # What was sent before a question has come when it is answered.
-            return await _stdin_taken(guest, self.effect.id)
-
-    def so_far(self) -> list[Output]:
-        """What it has printed, for one who comes late. Not before it was joined: what an earlier process has kept may
-        be taken back then."""
-        if not self.is_joined or self.done.is_set():
-            return []
-        stdout, stderr = (self.streams[pipe].beginning for pipe in ("stdout", "stderr"))
-        return [each for each in (Output("stdout", 0, stdout), Output("stderr", 0, stderr)) if each.data]
-
-    def tell(self, output: Output) -> None:
-        for follower in self.followers:
-            with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
-                follower.send_nowait(output)
 
 
 class Runs:
@@ -218,6 +149,7 @@ class Runs:
                 await anyio.sleep(_RETRY_S)
                 continue
             await self._finish(run, exit, holder=(self._parts.node, resident.generation))
+            run.started.set()
             run.done.set()  # whoever waits has it now; that the guest lets go of it costs nobody a round trip
             with suppress(OutliveError):  # it stays in the ledger, which is bounded and says so
                 async with resident.use() as guest:
@@ -229,30 +161,20 @@ class Runs:
         with what is to be fed to it."""
         request = run.request
         held: HeldEffect | None = None
-        # The first time from all that the guest still has: see `KeptStream.rewind`.
-        stdout_from, stderr_from = (run.streams[pipe].size if run.is_joined else 0 for pipe in ("stdout", "stderr"))
         async with AsyncExitStack() as stack:
             async with resident.use() as guest:  # not for as long as it runs: a checkpoint may come between
                 if request is None or run.effect.generation != resident.generation:
                     held = await guest.find(run.effect.id)
                 if held is None and request is None:
                     raise UnavailableError("effect.not_started", f"{run.effect.id!r} was not started; ask again.")
-                if held is None:  # or the guest knows it after all, and starts nothing
-                    assert request is not None
-                    command = _command(resident, request)
-                    joining = guest.start(command, stdout_from=stdout_from, stderr_from=stderr_from)
-                else:
-                    joining = guest.attach(
-                        run.effect.id,
-                        stdout_from=stdout_from,
-                        stderr_from=stderr_from,
-                        with_stdin=held.stdin_taken is not None,
-                    )
-                running = await stack.enter_async_context(joining)
-            if not run.is_joined:
-                run.is_joined = True
-                for pipe, offset in running.offsets.items():
-                    run.streams[pipe].rewind(offset)
+                try:
+                    running = await stack.enter_async_context(_joining(guest, run, held))
+                except OutliveError as error:
+                    if held is not None or (exit := exit_of(error)) is None:
+                        raise
+                    run.say(error.message)
+                    return exit
+            run.join(running.offsets)
             reach(CrashPoint.EXEC_AFTER_START)
             run.started.set()
             run.running = running
@@ -299,11 +221,11 @@ class Runs:
             if unacknowledged >= _ACKNOWLEDGE_AT:
                 unacknowledged = 0
                 await self._acknowledge(resident, run)
-        return await running.exit(_EXIT_WITHIN_S)
+        return await running.exit(EXIT_WITHIN_S)
 
     async def _acknowledge(self, resident: Resident, run: Run) -> None:
         kept = {pipe: stream.kept for pipe, stream in run.streams.items()}
-        guest = await resident.door.guest(_EXIT_WITHIN_S)
+        guest = await resident.door.guest(EXIT_WITHIN_S)
         await guest.acknowledge(run.effect.id, kept["stdout"], kept["stderr"])
 
     async def _finish(self, run: Run, exit: Exit | None, *, holder: tuple[NodeId, int] | None) -> None:
@@ -351,6 +273,18 @@ def _exit_code(exit: Exit | None) -> int | None:
     return exit.code if exit.code is not None else 128 + (exit.signal or 0)
 
 
+def _joining(guest: Guest, run: Run, held: HeldEffect | None) -> AbstractAsyncContextManager[RunningCommand]:
+    """Start it, unless the guest knows it after all; or join what it holds."""
+    # The first time from all that the guest still has: see `KeptStream.rewind`.
+    stdout_from, stderr_from = (run.streams[pipe].size if run.is_joined else 0 for pipe in ("stdout", "stderr"))
+    if held is None:
+        assert run.request is not None
+        command = _command(run.resident, run.request)
+        return guest.start(command, stdout_from=stdout_from, stderr_from=stderr_from)
+    with_stdin = held.stdin_taken is not None
+    return guest.attach(run.effect.id, stdout_from=stdout_from, stderr_from=stderr_from, with_stdin=with_stdin)
+
+
 def _command(resident: Resident, request: ExecRequest) -> Command:
     spec = resident.spec
     return Command(
@@ -391,10 +325,3 @@ async def _feed(running: RunningCommand, stdin: bytes) -> None:
 async def _cancel_when_asked(run: Run, scope: anyio.CancelScope) -> None:
     await run.asked.wait()
     scope.cancel()
-
-
-async def _stdin_taken(guest: Guest, effect: EffectId) -> int:
-    held = await guest.find(effect)
-    if held is None or held.stdin_taken is None:
-        raise ConflictError("effect.no_stdin", f"The command {effect!r} has no open stdin.")
-    return held.stdin_taken

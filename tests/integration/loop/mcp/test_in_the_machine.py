@@ -136,6 +136,7 @@ async def test_a_server_that_nobody_here_wrote_is_used_by_a_turn_in_a_real_machi
     assert (refused["outcome"], "Nowhere/At_All" in refused["output"]) == ("failed", True)
     absent = await room.result(of, "absent__anything")
     assert (absent["outcome"], "'absent' cannot be used" in absent["output"]) == ("rejected", True)
+    assert "exit code 127). It said: 'nowhere-at-all' did not start: No such file" in absent["output"]
 
     asked = [json.loads(provider.ledger.request(n) or b"") for n in (1, len(provider.calls))]
     for told in asked:

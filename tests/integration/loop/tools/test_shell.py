@@ -182,6 +182,18 @@ async def test_long_output_is_shown_in_part_and_kept_whole(workshop: Workshop) -
     assert sum(len(text) for text, _ in workshop.said) < 300_000
 
 
+async def test_what_cannot_be_started_in_the_background_is_not_said_to_be(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    machine = await workshop.machine(of)
+    await workshop.machines.exec(machine.id, "mv /workspace /elsewhere", user="root")
+    effect = new_effect_id()
+    told = await workshop.call(of, "shell", effect, command="sleep 1000", background=True)
+    assert (told.outcome, told.exit_code) == ("finished", 126)
+    assert "the directory '/workspace' cannot be entered: No such file" in told.output
+    assert await workshop.call(of, "shell", effect, command="sleep 1000", background=True) == told
+    assert await workshop.interrupt(of, "shell", effect, command="sleep 1000", background=True) == told
+
+
 async def test_what_runs_in_the_background_outlives_the_call(workshop: Workshop) -> None:
     of = await workshop.converse()
     effect = new_effect_id()

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from eventually import eventually
-from outlive.base import ConflictError, EffectId, ExhaustedError, InvalidError, NotFoundError, new_effect_id
+from outlive.base import ConflictError, EffectId, ExhaustedError, InvalidError, new_effect_id
 from outlive.machine.command import Command
 from outlive.machine.guest_link import Guest, GuestDoor
 
@@ -64,15 +64,16 @@ async def test_the_guest_stays_root_after_a_command_as_the_agent(guest: Guest) -
 
 async def test_what_cannot_be_started_is_refused_and_holds_no_effect(guest: Guest) -> None:
     effect = new_effect_id()
-    for command in (
-        Command(effect, ("/no/such/program",)),
-        Command(effect, "true", cwd="/no/such/place"),
-        Command(effect, "true", user="nobody-here"),
+    for command, code in (
+        (Command(effect, ("/no/such/program",)), "machine.no_such_program"),
+        (Command(effect, ("/etc/passwd",)), "machine.not_started"),
+        (Command(effect, "true", cwd="/no/such/place"), "machine.no_directory"),
+        (Command(effect, "true", user="nobody-here"), "machine.no_such_user"),
+        (Command(effect, "a\0b"), "machine.bad_request"),
     ):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(InvalidError) as refused:
             await guest.run(command)
-    with pytest.raises(InvalidError):
-        await guest.run(Command(effect, "a\0b"))
+        assert refused.value.code == code
     assert await guest.find(effect) is None
 
 

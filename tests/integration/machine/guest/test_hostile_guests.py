@@ -11,7 +11,7 @@ import pytest
 from eventually import eventually
 from integration.machine.guest.greeting import MACHINE, StartGuest
 from integration.machine.guest.hostile import HELLO, Hostile, hostile_guest
-from outlive.base import DeadlineError, EffectId, ExhaustedError, OutliveError, UnavailableError
+from outlive.base import ConflictError, DeadlineError, EffectId, ExhaustedError, OutliveError, UnavailableError
 from outlive.guest.flow import WINDOW
 from outlive.guest.wire import PAYLOAD_LIMIT, Kind, Words, encode, encode_credit, encode_words
 from outlive.machine.command import Command
@@ -316,6 +316,34 @@ async def test_words_of_a_refusal_are_bounded_and_its_code_is_one_of_ours(
             await guest.signal(EffectId("e"), 9)
         assert raised.value.code == "machine.guest_refused"
         assert len(raised.value.message) <= 1000
+        guest.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("unavailable", "machine.hibernated"),
+        ("conflict", "machine.fenced"),
+        ("unavailable", "machine.guest_away"),
+        ("not_found", "machine.deleted"),
+        ("not_found", "file.unknown"),
+        ("broken", "machine.anything"),
+    ],
+)
+async def test_no_guest_speaks_in_our_name(door: GuestDoor, sockets: Path, kind: str, code: str) -> None:
+    """Whoever asks would act on it: ask again for ever, look elsewhere, take the machine for gone."""
+
+    def behave(guest: Hostile) -> None:
+        guest.greet()
+        error = {"kind": kind, "code": code, "message": "Believe me."}
+        guest.say(encode_words(Kind.ANSWER, guest.next_request("signal")[0], {"error": error}))
+        guest.is_hung_up_on()
+
+    with hostile_guest(sockets, behave):
+        guest = await door.guest(10)
+        with pytest.raises(ConflictError) as raised:
+            await guest.signal(EffectId("e"), 9)
+        assert (raised.value.code, raised.value.message) == ("machine.guest_refused", "Believe me.")
         guest.close()
 
 

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from eventually import eventually
-from outlive.base import ConflictError, ExhaustedError, NotFoundError
+from outlive.base import ConflictError, ExhaustedError, InvalidError, NotFoundError
 from outlive.machine.guest_link import AttachedTerminal, Guest, GuestDoor
 
 pytestmark = pytest.mark.anyio
@@ -179,6 +179,12 @@ async def test_closing_ends_the_program(guest: Guest) -> None:
 
 
 async def test_a_program_that_is_not_there_is_refused(guest: Guest) -> None:
-    with pytest.raises(NotFoundError):
-        await guest.terminals.open(TERMINAL, argv=("/no/such/program",))
+    for argv, cwd, code in (
+        (("/no/such/program",), None, "machine.no_such_program"),
+        (("/etc/passwd",), None, "machine.not_started"),
+        (None, "/no/such/place", "machine.no_directory"),
+    ):
+        with pytest.raises(InvalidError) as refused:
+            await guest.terminals.open(TERMINAL, argv=argv, cwd=cwd)
+        assert refused.value.code == code
     assert await guest.terminals.list() == []

@@ -133,7 +133,10 @@ async def open_pipe(machine: ToolMachine, server: McpServer, effect: EffectId) -
         timeout_s=server.timeout_s + 60.0,  # what nobody ends
         background=True,
     )
-    await machine.caller.exec(machine.id, request)
+    begun = await machine.caller.exec(machine.id, request)
+    if begun.is_over:  # it could not be started, or had ended before anybody spoke to it
+        said = f" It said: {begun.stderr.strip()[-_STDERR_KEPT:]}" if begun.stderr else ""
+        raise UnavailableError("mcp.broken", f"It ended at once ({begun.state}, exit code {begun.exit_code}).{said}")
     pipe = MachinePipe(machine, request)
     trouble: OutliveError | None = None
     async with anyio.create_task_group() as group:
