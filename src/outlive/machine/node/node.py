@@ -23,7 +23,7 @@ from outlive.base import (
 )
 from outlive.machine import lifecycle
 from outlive.machine.activities import forget_machine
-from outlive.machine.node import up
+from outlive.machine.node import rollback, up
 from outlive.machine.node.adoption import Adoption
 from outlive.machine.node.housing import Housing
 from outlive.machine.node.outputs import spool_of
@@ -183,7 +183,7 @@ class Node:
             undo.resident = resident = await self.housing.house(record, sandbox, source.base)
             await up.start(parts, sandbox, source)
             guest = await resident.door.guest(_GUEST_WITHIN_S)
-            gone = await up.settle_effects(parts, record, source, guest)
+            gone = await rollback.settle_effects(parts, record, source, guest)
             now = parts.clock.now()
             with anyio.CancelScope(shield=True):  # a record that says it is up, and a sandbox that is thrown away
                 await parts.machines.change(
