@@ -84,7 +84,7 @@ class OtherNode:
                 await sandboxes.destroy(sandbox)
 
         anyio.run(end_all)
-        assert_nothing_left(self.path, cgroup_name(self.path))
+        assert_nothing_left(self.path, cgroup_name(self.path), are_asleep=True)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from outlive.machine.activities import forget_machine
 from outlive.machine.node import rollback, up
 from outlive.machine.node.adoption import Adoption
 from outlive.machine.node.housing import Housing
+from outlive.machine.node.leftovers import Leftovers
 from outlive.machine.node.outputs import spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident
@@ -45,6 +46,7 @@ class Node:
         self.parts = parts
         self.housing = housing = Housing(parts, tasks)
         self.adoption = Adoption(housing)
+        self.leftovers = Leftovers(housing)
         self.residents = housing.residents
         self.runs = housing.runs
         self.saving = housing.saving

@@ -16,6 +16,7 @@ Rule 2: what was typed into a terminal is told by that, and not by the ledger. I
 import logging
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 
@@ -138,8 +139,6 @@ async def _let_go_of_told(parts: NodeParts, record: Machine, guest: Guest, ledge
 
 async def _end(guest: Guest, effect: EffectId) -> None:
     async with guest.attach(effect, stdout_from=_NO_OUTPUT, stderr_from=_NO_OUTPUT) as running:
-        try:
+        with suppress(ConflictError):  # it has ended by itself
             await guest.signal(effect, signal.SIGKILL)  # the guest sees to it that the whole group ends
-        except ConflictError:  # it has ended by itself
-            pass
         await running.exit(_END_WITHIN_S)
