@@ -6,31 +6,41 @@ from pathlib import Path
 from eventually import eventually, eventually_sync
 
 
-def leftovers(node_path: Path, cgroup: str) -> list[str]:
-    """All on this host that belongs to the sandboxes of the node at `node_path`, whose cgroups are in `cgroup`."""
+def leftovers(node_path: Path, cgroup: str, *, are_asleep: bool = False) -> list[str]:
+    """All on this host that belongs to the machines of the node at `node_path`, whose cgroups are in `cgroup`; with
+    `are_asleep` without what it keeps of those that sleep: what they have printed, the journals of their terminals."""
     return [
         *_mounts(node_path),
         *_loop_devices(node_path),
         *_cgroups(cgroup),
         *_processes(node_path),
-        *_folders(node_path),
+        *_folders(node_path, "machines", "runsc"),
+        *([] if are_asleep else _folders(node_path, "spool", "terminals")),
     ]
 
 
-def assert_nothing_left(node_path: Path, cgroup: str, within_s: float = 5.0) -> None:
+def assert_nothing_left(node_path: Path, cgroup: str, within_s: float = 5.0, *, are_asleep: bool = False) -> None:
     """A loop device is let go by the kernel a moment after its last mount."""
+
+    def left() -> list[str]:
+        return leftovers(node_path, cgroup, are_asleep=are_asleep)
+
     try:
-        eventually_sync(lambda: not leftovers(node_path, cgroup), within_s)
+        eventually_sync(lambda: not left(), within_s)
     except AssertionError:
-        raise AssertionError(f"left behind: {leftovers(node_path, cgroup)}") from None
+        raise AssertionError(f"left behind: {left()}") from None
 
 
-async def nothing_is_left(node_path: Path, cgroup: str, within_s: float = 20.0) -> None:
+async def nothing_is_left(node_path: Path, cgroup: str, within_s: float = 20.0, *, are_asleep: bool = False) -> None:
     """The same where the node is still there, in this event loop: it is the one that takes things away."""
+
+    def left() -> list[str]:
+        return leftovers(node_path, cgroup, are_asleep=are_asleep)
+
     try:
-        await eventually(lambda: not leftovers(node_path, cgroup), within_s)
+        await eventually(lambda: not left(), within_s)
     except AssertionError:
-        raise AssertionError(f"left behind: {leftovers(node_path, cgroup)}") from None
+        raise AssertionError(f"left behind: {left()}") from None
 
 
 def _mounts(node_path: Path) -> list[str]:
@@ -70,5 +80,5 @@ def _processes(node_path: Path) -> list[str]:
     return found
 
 
-def _folders(node_path: Path) -> list[str]:
-    return [str(path) for folder in ("machines", "runsc") for path in (node_path / folder).glob("*")]
+def _folders(node_path: Path, *kinds: str) -> list[str]:
+    return [str(path) for kind in kinds for path in (node_path / kind).glob("*")]

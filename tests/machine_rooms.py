@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from leaks import nothing_is_left
+from leaks import assert_nothing_left, leftovers, nothing_is_left
 from outlive.base import MachineId, NodeId, OutliveError, SystemClock, new_effect_id, new_machine_id, new_principal_id
 from outlive.governance.egress_records import EgressDecision
 from outlive.governance.egress_shared import open_shared_egress
@@ -24,7 +24,8 @@ from outlive.machine.node.door import NodeDoor
 from outlive.machine.node.idle import IdlePolicy
 from outlive.machine.node.node import Node, open_node
 from outlive.machine.node.parts import NodeParts
-from outlive.machine.records import Records
+from outlive.machine.node.strays import look_for_strays
+from outlive.machine.records import MachineFilter, Records
 from outlive.machine.spec import Limits, MachineSpec
 from outlive.machine.status import Effect, Machine
 from outlive.machine.status import Node as NodeRecord
@@ -36,6 +37,7 @@ from outlive.wiring.settings import Settings
 
 SMALL = MachineSpec(base="host", limits=Limits(memory_mib=512, disk_mib=256))
 _CLOCK = SystemClock()
+_ROUNDS = 4  # each of which looks at some of what was left
 
 
 @dataclass
@@ -153,12 +155,27 @@ class MachineRoom:
         return cgroup_name(self.path / name)
 
     async def empty(self) -> None:
-        """End every sandbox of every node, and see that nothing is left of any."""
-        for name in [path.name for path in self.path.iterdir() if (path / "machines").is_dir()]:
+        """End every sandbox of every node, and see that nothing is left but what they keep of those that sleep."""
+        for name in self._nodes():
             sandboxes = open_gvisor_sandboxes(self.path / name, self.cgroup(name))
             for sandbox in await sandboxes.find_all():
                 await sandboxes.destroy(sandbox)
-            await nothing_is_left(self.path / name, self.cgroup(name))
+            await nothing_is_left(self.path / name, self.cgroup(name), are_asleep=True)
+
+    async def delete_all(self) -> None:
+        """Every machine, as somebody does it who knows nothing of their nodes; and see that these keep nothing."""
+        records = self.records
+        for machine in await records.machines.list(MachineFilter(is_warm=None), limit=10_000):
+            await forget_machine(records.machines, records.effects, records.checkpoints, machine.id, _CLOCK)
+        for name in self._nodes():
+            if leftovers(self.path / name, self.cgroup(name)):
+                async with self.node(name) as node:
+                    for _ in range(_ROUNDS):
+                        await look_for_strays(node)
+                assert_nothing_left(self.path / name, self.cgroup(name))
+
+    def _nodes(self) -> list[str]:
+        return [path.name for path in self.path.iterdir() if (path / "machines").is_dir()]
 
 
 def _node_id(name: str) -> NodeId:
@@ -180,3 +197,4 @@ async def open_machine_room(home: Path) -> AsyncIterator[MachineRoom]:
         finally:
             with anyio.CancelScope(shield=True):
                 await room.empty()
+                await room.delete_all()

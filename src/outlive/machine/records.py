@@ -111,6 +111,10 @@ class Effects(Protocol):
         """In the order they were begun, those with `n` above `after`."""
         ...
 
+    async def begun(self, machine: MachineId) -> Sequence[Effect]:
+        """Those that have no result, in the order they were begun."""
+        ...
+
     async def mark(self, machine: MachineId) -> int:
         """The `n` of the newest; 0 if there is none."""
         ...

@@ -169,6 +169,7 @@ class Checkpoint(BaseModel):
     state: CheckpointState = "making"
     has_memory: bool = False
     effects_mark: int = 0  # effects up to this `n` are in it; later ones are not
+    effects_under_way: tuple[EffectId, ...] | None = None  # of those, not over when it was made; None: nobody noted it
     total_bytes: int = 0
     new_bytes: int = 0
     packs: tuple[str, ...] = ()  # every pack that it needs, also those of its ancestors

@@ -100,6 +100,17 @@ class EffectsContract:
             assert await records.effects.mark(neighbour.id) == 1
             assert await records.effects.mark(new_machine_id()) == 0
 
+    async def test_those_without_a_result_are_told_in_their_order(self, place: StorePlace) -> None:
+        async with records_at(place) as records:
+            machine, node, generation = await a_running_machine(records)
+            neighbour, _, _ = await a_running_machine(records, node)
+            first, over, last = [(await begin(records, machine.id, node, generation)).effect for _ in range(3)]
+            await begin(records, neighbour.id, node, generation)
+            await records.effects.finish(ended(over))
+            await records.effects.forestall(machine.id, new_effect_id(), at=LATER)
+            assert await records.effects.begun(machine.id) == [first, last]
+            assert await records.effects.begun(new_machine_id()) == []
+
     async def test_the_same_id_for_another_request_is_refused(self, place: StorePlace) -> None:
         async with records_at(place) as records:
             machine, node, generation = await a_running_machine(records)

@@ -164,7 +164,7 @@ class OtherNode(House):
         """Stop it as a user does: nothing of it may be left on the host."""
         self.process.terminate()
         assert self.process.wait(30) == 0, self._log.read_text()[-2000:]
-        assert_nothing_left(self.path, cgroup_name(self.path))
+        assert_nothing_left(self.path, cgroup_name(self.path), are_asleep=True)
 
     def end(self) -> None:
         self.process.kill()
@@ -176,7 +176,7 @@ class OtherNode(House):
                 await sandboxes.destroy(sandbox)
 
         anyio.run(end_all)
-        assert_nothing_left(self.path, cgroup_name(self.path))
+        assert_nothing_left(self.path, cgroup_name(self.path), are_asleep=True)
 
 
 @contextmanager

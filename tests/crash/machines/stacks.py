@@ -101,7 +101,7 @@ class CrashStack:
         self.trace.say(f"down: {ended.returncode} {ended.stderr.strip()[-300:]}")
         assert ended.returncode == 0, ended.stderr
         path = self.home.path / "node"
-        assert_nothing_left(path, cgroup_name(path))
+        assert_nothing_left(path, cgroup_name(path), are_asleep=True)
 
     # ── accidents ──
 

@@ -104,7 +104,7 @@ class Home:
                 await sandboxes.destroy(sandbox)
 
         anyio.run(end_all)
-        assert_nothing_left(path, cgroup_name(path))
+        assert_nothing_left(path, cgroup_name(path), are_asleep=True)
 
     # ── what it left ──
 

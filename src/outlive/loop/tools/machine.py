@@ -194,19 +194,25 @@ class ConversationMachines:
         return any(each.lease is not None and each.lease.kind == "person" for each in terminals)
 
     async def save(self, conversation: ConversationId) -> None:
-        """A checkpoint of its machine, if that is up and something was begun in it since the last one. That of a
-        subagent that is done sleeps, or is let go."""
+        """A checkpoint of its machine, if that is up and something was begun in it, or has ended, since the last one.
+        That of a subagent that is done sleeps, or is let go."""
         found = await self.find(conversation)
         if found is not None and await self._forks.end_with_child(await self._conversations.get(conversation)):
             return
         record = None if found is None else await self._records.machines.get(found.id)
         if record is None or record.state != "running" or record.desired != "running":
             return
-        saved = 0
-        if record.checkpoint is not None:
-            saved = (await self._records.checkpoints.get(record.checkpoint)).effects_mark
-        if await self._records.effects.mark(record.id) > saved:
+        if not await self._is_saved(record):
             await self._keeper.checkpoint(record.id)
+
+    async def _is_saved(self, record: Machine) -> bool:
+        """Whether its newest checkpoint holds all that was done in it: also the end of what ran while it was made."""
+        saved = None if record.checkpoint is None else await self._records.checkpoints.get(record.checkpoint)
+        if await self._records.effects.mark(record.id) > (0 if saved is None else saved.effects_mark):
+            return False
+        across = () if saved is None else saved.effects_under_way or ()
+        found = [await self._records.effects.find(record.id, effect) for effect in across]
+        return not any(each is not None and each.is_over for each in found)
 
     # ── which one ──
 

@@ -123,6 +123,10 @@ class PostgresEffects:
         rows = await self._database.run(lambda connection: connection.fetch(select, machine, after, max(limit, 0)))
         return [to_effect(tuple(row)) for row in rows]
 
+    async def begun(self, machine: MachineId) -> Sequence[Effect]:
+        rows = await self._database.run(lambda connection: connection.fetch(_SELECT_STARTED, machine, 0))
+        return [to_effect(tuple(row)) for row in rows]
+
     async def mark(self, machine: MachineId) -> int:
         select = numbered(statements.SELECT_MARK)
         return int(await self._database.run(lambda connection: connection.fetchval(select, machine)))

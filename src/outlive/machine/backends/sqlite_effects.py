@@ -104,6 +104,12 @@ class SqliteEffects:
         )
         return [to_effect(row) for row in rows]
 
+    async def begun(self, machine: MachineId) -> Sequence[Effect]:
+        rows = await self._database.read(
+            lambda connection: connection.execute(statements.SELECT_STARTED, (machine, 0)).fetchall()
+        )
+        return [to_effect(row) for row in rows]
+
     async def mark(self, machine: MachineId) -> int:
         row = await self._database.read(
             lambda connection: connection.execute(statements.SELECT_MARK, (machine,)).fetchone()

@@ -20,7 +20,7 @@ from outlive.machine.node.housing import Housing
 from outlive.machine.node.rescue import Rescue
 from outlive.machine.node.resident import Resident
 from outlive.machine.records import MachineFilter
-from outlive.machine.sandbox import Sandbox
+from outlive.machine.sandbox import Sandbox, SandboxState
 from outlive.machine.status import Machine
 
 _log = logging.getLogger(__name__)
@@ -113,10 +113,18 @@ class Adoption:
             return
         base = await parts.bases.base(record.spec.base, record.spec.base_key)
         resident = await self._housing.house(record, sandbox, base)
+        try:
+            await self._move_in(resident, record, state)
+        finally:
+            # Its guest would stay at the door of one whom nobody knows, and never come to the next.
+            if self._housing.residents.find(resident.id) is not resident:
+                resident.end("removed")
+
+    async def _move_in(self, resident: Resident, record: Machine, state: SandboxState) -> None:
         if state == "frozen":
             resident.frozen.add("halted" if record.state == "paused" else "idle")
         elif state == "paused":
-            await parts.sandboxes.resume(sandbox)
+            await self._parts.sandboxes.resume(resident.sandbox)
         if record.state == "paused" and state != "frozen":
             await resident.freeze("halted")
         self._housing.residents.add(resident)

@@ -23,9 +23,10 @@ from outlive.base import (
 )
 from outlive.machine import lifecycle
 from outlive.machine.activities import forget_machine
-from outlive.machine.node import up
+from outlive.machine.node import rollback, up
 from outlive.machine.node.adoption import Adoption
 from outlive.machine.node.housing import Housing
+from outlive.machine.node.leftovers import Leftovers
 from outlive.machine.node.outputs import spool_of
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident
@@ -45,6 +46,7 @@ class Node:
         self.parts = parts
         self.housing = housing = Housing(parts, tasks)
         self.adoption = Adoption(housing)
+        self.leftovers = Leftovers(housing)
         self.residents = housing.residents
         self.runs = housing.runs
         self.saving = housing.saving
@@ -206,7 +208,7 @@ class Node:
             undo.resident = resident = await self.housing.house(record, sandbox, source.base)
             await up.start(parts, sandbox, source)
             guest = await resident.door.guest(_GUEST_WITHIN_S)
-            gone = await up.settle_effects(parts, record, source, guest)
+            gone = await rollback.settle_effects(parts, record, source, guest)
             now = parts.clock.now()
             with anyio.CancelScope(shield=True):  # a record that says it is up, and a sandbox that is thrown away
                 await parts.machines.change(

@@ -11,10 +11,20 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import NamedTuple
 
 import anyio
 
-from outlive.base import BrokenError, CrashPoint, MachineId, NotFoundError, OutliveError, new_checkpoint_id, reach
+from outlive.base import (
+    BrokenError,
+    CrashPoint,
+    EffectId,
+    MachineId,
+    NotFoundError,
+    OutliveError,
+    new_checkpoint_id,
+    reach,
+)
 from outlive.machine import lifecycle
 from outlive.machine.checkpoint import CheckpointFacts, Manifest, Saved
 from outlive.machine.node.parts import NodeParts
@@ -30,6 +40,13 @@ _log = logging.getLogger(__name__)
 _MAKING_WITHIN = timedelta(minutes=30)
 _GATE_WITHIN_S = 30.0
 _QUIESCE_WITHIN_S = 10.0
+
+
+class Mark(NamedTuple):
+    """What a checkpoint holds of its machine's effects: those up to `n`, and of those `under_way` not the end."""
+
+    n: int
+    under_way: tuple[EffectId, ...] = ()
 
 
 class Saving:
@@ -81,12 +98,12 @@ class Saving:
         record = await self._begin_checkpoint(record.id, sandbox.generation)
         mark = await self._parts.effects.mark(record.id)
         if rescue is None:
-            return await self._save(record, sandbox, mark, has_memory=False)
+            return await self._save(record, sandbox, Mark(mark), has_memory=False)
 
         async def save(shares: bool) -> Checkpoint:
             begun = rescue.going_on(shares, self._parts.clock.now())
             if begun is None:
-                begun = await self._begin(record, mark, shares=shares)
+                begun = await self._begin(record, Mark(mark), shares=shares)
                 rescue.begin(shares, begun)
             if shares not in rescue.stored:
                 rescue.stored[shares] = await self._store(record, sandbox, begun, has_memory=False)
@@ -101,7 +118,7 @@ class Saving:
             machine, lambda found: lifecycle.begin_checkpoint(found, parts.node, generation)
         )
 
-    async def _save(self, record: Machine, sandbox: Sandbox, mark: int, *, has_memory: bool) -> Checkpoint:
+    async def _save(self, record: Machine, sandbox: Sandbox, mark: Mark, *, has_memory: bool) -> Checkpoint:
         """A checkpoint of what stands still until this returns."""
 
         async def save(shares: bool) -> Checkpoint:
@@ -111,7 +128,7 @@ class Saving:
         return await _sharing_if_sound(record.id, save)
 
     @asynccontextmanager
-    async def _standing_still(self, resident: Resident) -> AsyncIterator[tuple[Machine, int, bool]]:
+    async def _standing_still(self, resident: Resident) -> AsyncIterator[tuple[Machine, Mark, bool]]:
         """Nothing moves in the machine: (its record, the mark of its effects, whether its memory could be saved)."""
         parts = self._parts
         async with resident.gate.shut(_GATE_WITHIN_S):
@@ -123,7 +140,12 @@ class Saving:
             resident.door.shut()
             try:
                 await parts.sandboxes.pause(resident.sandbox)
-                yield record, mark, await self._save_memory(resident)
+                has_memory = await self._save_memory(resident)
+                # It stands still, and what its guest said before that was heard meanwhile: what is not over by now
+                # ends after this checkpoint, or is over in its guest's ledger.
+                begun = await parts.effects.begun(resident.id)
+                under_way = tuple(effect.id for effect in begun if effect.n <= mark)
+                yield record, Mark(mark, under_way), has_memory
             finally:
                 with anyio.CancelScope(shield=True):
                     if resident.ended is None:
@@ -149,14 +171,15 @@ class Saving:
         reach(CrashPoint.CHECKPOINT_AFTER_IMAGE)
         return True
 
-    async def _begin(self, record: Machine, mark: int, *, shares: bool) -> Checkpoint:
+    async def _begin(self, record: Machine, mark: Mark, *, shares: bool) -> Checkpoint:
         now = self._parts.clock.now()
         begun = Checkpoint(
             id=new_checkpoint_id(),
             machine=record.id,
             generation=record.generation,
             parent=(record.checkpoint or record.origin) if shares else None,
-            effects_mark=mark,
+            effects_mark=mark.n,
+            effects_under_way=mark.under_way,
             created_at=now,
             deadline_at=now + _MAKING_WITHIN,
         )

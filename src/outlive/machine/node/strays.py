@@ -1,5 +1,6 @@
 """What a step left half-way while the node lives: a sandbox that no record names, one that nobody took up, one that was
-left paused, a record without a sandbox. Looked for at a start by `adopt`, and here for as long as the node runs.
+left paused, a record without a sandbox; and what machines that are not here any more have left (`leftovers`). Looked
+for at a start by `adopt`, and here for as long as the node runs.
 
 Rule: whatever a step has in hand is left to it.
 """
@@ -31,6 +32,8 @@ async def look_for_strays(node: Node) -> None:
                 await node.adoption.tend(sandbox)
     with _said_and_tried_again("records without a sandbox could not be looked for"):
         await node.adoption.mourn()
+    with _said_and_tried_again("what machines have left here could not be looked for"):
+        await node.leftovers.look()
 
 
 @contextmanager

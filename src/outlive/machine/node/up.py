@@ -7,7 +7,6 @@ Rule 2: memory that cannot be restored is tried once; then the machine is booted
 
 import logging
 import secrets
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from outlive.base import (
@@ -26,14 +25,12 @@ from outlive.machine import lifecycle
 from outlive.machine.base import Base, Runtime
 from outlive.machine.checkpoint import Manifest
 from outlive.machine.command import Command
-from outlive.machine.guest_link import Guest, Welcome
+from outlive.machine.guest_link import Welcome
 from outlive.machine.node.parts import NodeParts
 from outlive.machine.node.resident import Resident
 from outlive.machine.node.restorable import why_not_restorable
-from outlive.machine.node.runs import find_begun
 from outlive.machine.sandbox import Footing, Sandbox, SandboxPlan
 from outlive.machine.status import Checkpoint, Machine
-from outlive.machine.terminal.shell import terminal_of
 
 _log = logging.getLogger(__name__)
 
@@ -152,38 +149,6 @@ async def start_missing_services(resident: Resident) -> None:
         return
     if all(effect.startswith(f"service-{resident.generation}-") for effect in held):
         await start_services(resident)
-
-
-async def settle_effects(parts: NodeParts, record: Machine, source: Source, guest: Guest) -> Sequence[EffectId]:
-    """What the machine no longer holds of what was done in it; what was under way and is not in it is `lost`. What is
-    still begun then, and not in the guest's ledger, was never started (`runs`)."""
-    if record.state == "hibernated" and source.has_memory:
-        # Nothing was done in it since it was saved. What was asked for meanwhile never came to it, and still may.
-        return ()
-    mark = source.checkpoint.effects_mark if source.checkpoint is not None and record.checkpoint is not None else 0
-    now = parts.clock.now()
-    kept = await _still_held(parts, record, mark, guest) if source.has_memory else []
-    # Fenced: a step that was overtaken must not touch what runs in the newer generation.
-    holder = (parts.node, record.generation)
-    await parts.effects.lose(record.id, above=0, at=now, except_ids=kept, holder=holder)
-    if record.state == "starting":
-        return ()
-    gone = []
-    after = mark
-    while page := await parts.effects.list(record.id, after=after, limit=500):
-        gone += [effect.id for effect in page if not effect.is_forestalled]
-        after = page[-1].n
-    return gone
-
-
-async def _still_held(parts: NodeParts, record: Machine, mark: int, guest: Guest) -> list[EffectId]:
-    """What was begun before the checkpoint and goes on in it. One that its guest does not hold may have been started
-    after it: nobody knows. What was typed into a terminal is told by that, and not by the ledger."""
-    begun = [effect for effect in await find_begun(parts.effects, record.id) if effect.n <= mark]
-    if not begun:
-        return []
-    ledger = {held.effect for held in await guest.effects()}
-    return [effect.id for effect in begun if effect.id in ledger or terminal_of(effect) is not None]
 
 
 async def fail(parts: NodeParts, record: Machine, error: OutliveError, *, memory: bool) -> None:

@@ -1,5 +1,6 @@
 """The machine of a conversation: made on demand, kept, followed by another when it is gone, and all of it said."""
 
+import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from outlive.conversation.writer import start_step
 from outlive.loop.tools.checkout import checkout_id
 from outlive.loop.tools.mcp.server import McpServer
 from outlive.loop.tools.mcp.tool import nth, open_way
+from outlive.machine.door import ExecRequest
 from outlive.machine.lifecycle import Change
+from outlive.machine.node.door import NodeDoor
 from outlive.machine.status import MachineEvent
 
 pytestmark = pytest.mark.anyio
@@ -74,6 +77,25 @@ async def test_a_machine_is_saved_only_if_something_was_done_in_it(workshop: Wor
     await machines.save(of)
     await machines.save(of)
     assert await checkpoints() == 1
+
+
+async def test_a_machine_is_saved_again_when_what_ran_while_it_was_saved_has_ended(workshop: Workshop) -> None:
+    of = await workshop.converse()
+    machines = workshop.parts.machines
+    assert machines is not None
+    machine, door = await workshop.machine(of), NodeDoor(workshop.node)
+    record = await workshop.machines.records.machines.get(machine.id)
+    server = ExecRequest(effect_id=new_effect_id(), command="sleep 1000", background=True)
+    await door.exec(record.id, record.generation, server)
+
+    async def saved() -> int:
+        await machines.save(of)
+        return (await workshop.machines.records.machines.get(machine.id)).checkpoints_made
+
+    assert [await saved(), await saved()] == [1, 1]
+    await door.signal(record.id, record.generation, server.effect_id, signal.SIGKILL)
+    await door.exec(record.id, record.generation, server.model_copy(update={"background": False}))
+    assert [await saved(), await saved()] == [2, 2]
 
 
 def bundle(folder: Path) -> bytes:

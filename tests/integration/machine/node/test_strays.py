@@ -14,10 +14,11 @@ from outlive.base import EffectId, MachineId, UnavailableError
 from outlive.machine import lifecycle
 from outlive.machine.backends.gvisor.processes import find_by_argument
 from outlive.machine.backends.gvisor.runsc import bundle_argument
+from outlive.machine.backends.gvisor.sandboxes import open_gvisor_sandboxes
 from outlive.machine.node.node import Node
 from outlive.machine.node.strays import look_for_strays
 from outlive.machine.records import Decide, EffectBegin, Effects, Gone, MachineRecords
-from outlive.machine.sandbox import Sandbox
+from outlive.machine.sandbox import Sandbox, Sandboxes
 from outlive.machine.status import Effect, Machine, State
 
 pytestmark = pytest.mark.anyio
@@ -116,6 +117,54 @@ async def test_a_sandbox_that_was_left_paused_goes_on(tmp_path: Path) -> None:
         await node.parts.sandboxes.pause(node.residents.get(machine.id, machine.generation).sandbox)
         await look_for_strays(node)
         assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
+
+
+class Stiff:
+    """Sandboxes the first of which to be frozen is not."""
+
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        self._sandboxes = sandboxes
+        self.refused: list[MachineId] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sandboxes, name)
+
+    async def freeze(self, sandbox: Sandbox) -> None:
+        if not self.refused:
+            self.refused.append(sandbox.machine)
+            raise UnavailableError("sandbox.not_frozen", "Not now.")
+        await self._sandboxes.freeze(sandbox)
+
+
+def doors() -> int:
+    """Sockets of ours on which a guest is waited for."""
+    held = {os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if _is_open(name)}
+    rows = [line.split() for line in Path("/proc/self/net/unix").read_text().splitlines()[1:]]
+    listening = [row for row in rows if row[3] == "00010000" and row[-1].endswith("ctl.sock.new")]
+    return sum(f"socket:[{row[6]}]" in held for row in listening)
+
+
+def _is_open(name: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{name}")  # the one that lists them is closed by now
+
+
+async def test_a_machine_that_could_not_be_taken_up_at_first_has_one_door_and_is_taken_up(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        async with room.node() as node:
+            machine = await room.create()
+            await room.keeper.do(machine.id, "pause")
+            await node.parts.sandboxes.thaw(await sandbox_of(node, machine.id))  # as if it had never been frozen
+        stiff = Stiff(open_gvisor_sandboxes(tmp_path / "a", room.cgroup("a")))
+        before = doors()
+        async with room.node(sandboxes=stiff) as node:
+            assert stiff.refused == [machine.id]
+            assert node.residents.find(machine.id) is None
+            await eventually(lambda: doors() == before)
+            await look_for_strays(node)
+            assert await node.parts.sandboxes.state(await sandbox_of(node, machine.id)) == "frozen"
+            assert doors() == before + 1
+            await room.keeper.do(machine.id, "resume")
+            assert (await room.exec(machine.id, "echo on")).stdout == "on\n"
 
 
 async def test_a_record_without_a_sandbox_is_lost_and_says_so(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ Rule 3: a host that fails, by whatever it was, is taken up again from its journa
 """
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import anyio
 import anyio.abc
@@ -56,6 +55,7 @@ class TerminalHosts:
         self._tasks = tasks
         self._hosts: dict[TerminalId, TerminalHost] = {}
         self._supervised: set[tuple[Resident, TerminalId]] = set()  # one that has failed is taken up again soon
+        self._kept: dict[TerminalId, int] = {}  # generations of terminals whose journals here are of use
         self._met: dict[Resident, anyio.Event] = {}  # their guest was asked what it holds
 
     def of(self, resident: Resident) -> Iterator[TerminalHost]:
@@ -277,31 +277,55 @@ class TerminalHosts:
             Spool(spool_folder(self._parts.path, terminal.id), terminal.id).discard()
 
     async def sweep(self) -> None:
-        """Journals that an earlier process of this node left, of terminals that have ended or went on elsewhere."""
-        for folder in self._left_behind():
-            terminal = TerminalId(folder.name)
-            try:
-                await self._sweep_one(terminal, folder)
-            except OutliveError as error:
-                _log.info("the journal of terminal %s stays: %s", terminal, error.message)
+        """All journals that an earlier process of this node left, of terminals that have ended or went on elsewhere."""
+        for terminal in self.left_behind():
+            await self.sweep_one(terminal, lambda _: False)
 
-    def _left_behind(self) -> list[Path]:
+    def left_behind(self) -> list[TerminalId]:
         parent = spool_folder(self._parts.path, TerminalId("any")).parent
-        folders = parent.iterdir() if parent.is_dir() else ()
-        return [one for one in folders if is_id(one.name, "term") and TerminalId(one.name) not in self._hosts]
+        names = {one.name for one in parent.iterdir()} if parent.is_dir() else set[str]()
+        self._kept = {terminal: epoch for terminal, epoch in self._kept.items() if terminal in names}
+        return [TerminalId(name) for name in names if is_id(name, "term") and TerminalId(name) not in self._hosts]
 
-    async def _sweep_one(self, terminal: TerminalId, folder: Path) -> None:
-        spool = Spool.reopen(folder, terminal)
-        if spool is None:
-            return
+    async def sweep_one(self, terminal: TerminalId, is_in_hand: Callable[[MachineId], bool]) -> None:
+        """Remove its journal here if it has ended or went on elsewhere, and nobody has its machine in hand."""
+        try:
+            await self._sweep_one(terminal, is_in_hand)
+        except OutliveError as error:
+            _log.info("the journal of terminal %s stays: %s", terminal, error.message)
+
+    async def _sweep_one(self, terminal: TerminalId, is_in_hand: Callable[[MachineId], bool]) -> None:
         try:
             record: Terminal | None = await self._parts.terminals.get(terminal)
         except NotFoundError:
             record = None
-        if record is not None and not record.is_open and spool.n > record.segments:
-            spool.cut(self._parts.clock.now())
+        epoch = record.epoch.generation if record is not None and record.is_open else None
+        is_ours = record is not None and is_in_hand(record.machine)
+        if terminal in self._hosts or is_ours or (epoch is not None and self._kept.get(terminal) == epoch):
+            return
+        folder = spool_folder(self._parts.path, terminal)
+        spool = Spool.reopen(folder, terminal)
+        try:
+            if spool is not None and epoch is not None and epoch <= spool.generation:
+                self._kept[terminal] = epoch  # its machine sleeps: no need to read it again before it was up
+                return
+            if spool is not None and record is not None and epoch is None:
+                await self._store_end(spool, record)
+        finally:
+            if spool is not None:
+                spool.close()
+        if (spool is not None or epoch is None) and terminal not in self._hosts:
+            self._kept.pop(terminal, None)
+            Spool(folder, terminal).discard()
+
+    async def _store_end(self, spool: Spool, record: Terminal) -> None:
+        """Of one that has ended: what is here alone, and of its last life."""
+        if spool.n <= record.segments or spool.generation < record.epoch.generation:
+            return
+        spool.cut(self._parts.clock.now())
+        try:
             await self.recordings.upload(spool, holder=None)
-        is_past = record is None or not record.is_open or record.epoch.generation > spool.generation
-        spool.close()
-        if is_past and terminal not in self._hosts:
-            spool.discard()
+        except OutliveError as error:
+            if error.is_retryable:
+                raise
+            _log.error("terminal %s: the end of its recording is lost: %s", record.id, error.message)

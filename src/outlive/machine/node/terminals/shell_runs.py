@@ -119,6 +119,9 @@ class ShellRuns:
                     position = offset - start + len(data)
         yield await run.result()
 
+    def find(self, machine: MachineId, effect: EffectId) -> ShellRun | None:
+        return self._runs.get((machine, effect))
+
     def _carry(self, host: TerminalHost, request: RunInTerminal) -> ShellRun:
         host.resident.check()
         key = (host.resident.id, request.effect_id)
