@@ -29,6 +29,12 @@ COMMAND = [sys.executable, "-m", "outlive"]
 Result = subprocess.CompletedProcess[str]
 
 
+def stand_still(pid: int) -> None:
+    """Stop a process that hears nothing from then on. Until it stands still a signal that ends it comes first."""
+    os.kill(pid, signal.SIGSTOP)
+    eventually_sync(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", 30.0)
+
+
 class Home:
     """`$OUTLIVE_HOME` of one test. Whatever it started is ended by `stop`."""
 

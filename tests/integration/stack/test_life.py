@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from eventually import eventually_sync
-from integration.stack.homes import COMMAND, Home
+from integration.stack.homes import COMMAND, Home, stand_still
 from outlive.processes.proc import is_alive
 
 
@@ -76,7 +76,7 @@ def test_down_ends_an_orphan_that_does_not_end_by_itself(home: Home) -> None:
     url = home.up()["url"]
     [supervisor, *children] = home.processes()
     [api] = [process for process in children if process.pid == home.api_pid()]
-    os.kill(api.pid, signal.SIGSTOP)  # it cannot end by itself
+    stand_still(api.pid)  # it cannot end by itself
     home.kill(supervisor.pid)
     eventually_sync(lambda: [process for process in children if is_alive(process)] == [api], 60.0)
     assert home.stop(grace_s=0.2) == [api.pid]

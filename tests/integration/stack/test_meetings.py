@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from eventually import eventually_sync
-from integration.stack.homes import COMMAND, Home
+from integration.stack.homes import COMMAND, Home, stand_still
 from outlive.processes import proc
 from outlive.processes.record import ChildRecord, StackRecord, read_record, write_record
 from outlive.processes.stack import stop
@@ -95,7 +95,7 @@ def test_a_start_is_recorded_before_it_ends_what_the_last_run_left(home: Home) -
             left = _found(orphan.pid)
             killed = StackRecord(left.pid, left.started - 1, left.boot, None, None)  # nobody is that
             write_record(run_path, replace(killed, children=(ChildRecord("api", left.pid, left.started, 0),)))
-            os.kill(orphan.pid, signal.SIGSTOP)  # it does not end before we let it
+            stand_still(orphan.pid)  # it does not end before we let it
             with home.start("up") as up:
                 eventually_sync(lambda: home.record["pid"] == up.pid, 30)
                 assert home.record["url"] is None
@@ -119,7 +119,7 @@ def test_down_ends_no_child_of_a_newer_stack(home: Home) -> None:
                 second.pid, second.started, second.boot, None, None, (ChildRecord("api", third.pid, third.started, 0),)
             )
             write_record(run_path, StackRecord(first.pid, first.started, first.boot, None, None))
-            os.kill(old.pid, signal.SIGSTOP)  # it hears the signal of `stop` only when we let it
+            stand_still(old.pid)  # it hears the signal of `stop` only when we let it
             ended: list[int] = []
             down = threading.Thread(target=lambda: ended.extend(stop(OutliveHome(home.path), 5.0)))
             down.start()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from eventually import eventually_sync
-from integration.stack.homes import Home
+from integration.stack.homes import Home, stand_still
 from outlive.machine.queues import MACHINES
 from outlive.processes.machines import look_for_machines
 from outlive.processes.proc import is_alive
@@ -84,7 +83,7 @@ def test_a_killed_temporal_comes_back_on_its_port_with_its_data_and_work_begun_b
         await _start(client, "before", "later")  # nobody works on that queue yet
 
     _with_client(home, begin)
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     assert home.is_ready()  # reading needs no Temporal
     home.kill(pid)
     eventually_sync(lambda: _restarts(home, "temporal") == 1 and _said(home, "ready at") == 2, WITHIN_S)
@@ -102,7 +101,7 @@ def test_a_killed_temporal_comes_back_on_its_port_with_its_data_and_work_begun_b
 def test_a_killed_worker_is_started_again_and_what_it_was_doing_is_finished(home: Home) -> None:
     home.up()
     pid = home.pid_of("worker")
-    os.kill(pid, signal.SIGSTOP)  # so that it does not finish before it is killed
+    stand_still(pid)  # so that it does not finish before it is killed
 
     async def begin(client: Client) -> None:
         await _start(client, "held", MACHINES)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eventually import eventually_sync
-from integration.stack.homes import Home
+from integration.stack.homes import Home, stand_still
 from outlive import Client
 from outlive.testing.pretend_provider import ProviderProcess, provider_process
 
@@ -208,7 +208,7 @@ def _environ(pid: int) -> list[str]:
 def _without_temporal(home: Home) -> Iterator[None]:
     """Temporal is dead, and nobody starts it again before the end."""
     supervisor = int(home.record["pid"])
-    os.kill(supervisor, signal.SIGSTOP)
+    stand_still(supervisor)
     try:
         home.kill(home.pid_of("temporal"))
         yield
