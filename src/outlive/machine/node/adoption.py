@@ -46,7 +46,7 @@ class Adoption:
                 except OSError as error:  # of its folder, its mounts; one machine's trouble is not the node's
                     _log.error("sandbox of machine %s: %s", sandbox.machine, error)
         await self.mourn()
-        self._housing.tasks.start_soon(self._housing.terminals.sweep)
+        self._housing.tasks.start_soon(self._housing.terminals.sweep, self._housing.is_in_hand)
 
     async def tend(self, sandbox: Sandbox) -> None:
         """What no step has in hand is as the records say: taken up, or destroyed. For what failed half-way, or was

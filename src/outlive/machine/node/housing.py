@@ -37,6 +37,11 @@ class Housing:
         self.locks: defaultdict[MachineId, anyio.Lock] = defaultdict(anyio.Lock)
         self._settling: set[MachineId] = set()
 
+    def is_in_hand(self, machine: MachineId) -> bool:
+        """Whether a step works on it, or it is up here."""
+        is_taken = machine in self.locks and self.locks[machine].locked()
+        return is_taken or self.residents.find(machine) is not None
+
     async def house(self, record: Machine, sandbox: Sandbox, base: Base) -> Resident:
         resident = await self.tasks.start(self._host, record, sandbox, base)
         assert isinstance(resident, Resident)

@@ -45,21 +45,16 @@ class Leftovers:
         terminals = next_after(self._last_terminal, self._housing.terminals.left_behind())
         self._last_terminal = terminals[-1] if terminals else ""
         for terminal in terminals:
-            await self._housing.terminals.sweep_one(TerminalId(terminal), self._is_in_hand)
+            await self._housing.terminals.sweep_one(TerminalId(terminal), self._housing.is_in_hand)
 
     def _with_outputs(self) -> list[str]:
         parent = spool_of(self._parts.path, MachineId("any")).parent
         return [each.name for each in parent.iterdir() if is_id(each.name, "mach")] if parent.is_dir() else []
 
-    def _is_in_hand(self, machine: MachineId) -> bool:
-        housing = self._housing
-        is_taken = machine in housing.locks and housing.locks[machine].locked()
-        return is_taken or housing.residents.find(machine) is not None
-
     async def _look_at_outputs(self, machine: MachineId) -> None:
         folder = spool_of(self._parts.path, machine)
         if await self._is_deleted(machine):
-            if not self._is_in_hand(machine):  # else who deletes it does this
+            if not self._housing.is_in_hand(machine):  # else who deletes it does this
                 await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
             return
         for path in list(folder.iterdir()):

@@ -127,6 +127,7 @@ class Node:
             return None
         lifecycle.check_holder(record, self.parts.node, record.generation)
         resident = self.residents.find(machine)
+        self.residents.check_saved(machine)
         if resident is None or resident.generation != record.generation:
             raise UnavailableError("machine.not_here", f"Machine {machine!r} is not up on this node; try again.")
         return resident

@@ -2,7 +2,8 @@
 
 Rule 1: what can be mended from outside (the object store, the database, room) is waited for, however long it takes: the
         disk is all there is of what was done since the last checkpoint. Whoever does not want it deletes the machine.
-Rule 2: a disk that cannot be read is given up after `DISK_TRIES`; what no further try can mend, at once.
+Rule 2: a disk that cannot be read is given up after `DISK_TRIES`, and so is one whose checkpoint is damaged whenever it
+        is read back; what no further try can mend, at once.
 Rule 3: each wait is as long as all before it together, up to a bound, and a checkpoint that was begun is gone on with
         while it may be: a store that stays away is neither flooded with tries nor are the records.
 """
@@ -10,7 +11,7 @@ Rule 3: each wait is as long as all before it together, up to a bound, and a che
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from outlive.base import OutliveError
+from outlive.base import BrokenError, OutliveError
 from outlive.machine.checkpoint import Saved
 from outlive.machine.status import Checkpoint
 
@@ -25,9 +26,9 @@ _BEGIN_ANEW = frozenset({"checkpoint.exists", "checkpoint.unknown"})
 
 def wait_before_next(error: OutliveError, tries: int) -> float | None:
     """Seconds, after so many tries of which the last ended with this; None: no further try. Pure."""
-    is_disk = error.code == "checkpoint.disk"
+    is_doubtful = error.code == "checkpoint.disk" or isinstance(error, BrokenError)
     is_outside = error.is_retryable or error.kind == "exhausted" or error.code.startswith(("objects.", "storage."))
-    if (is_disk and tries >= DISK_TRIES) or not (is_outside or error.code in _BEGIN_ANEW):
+    if (is_doubtful and tries >= DISK_TRIES) or not (is_doubtful or is_outside or error.code in _BEGIN_ANEW):
         return None
     return min(_FIRST_WAIT_S * 2.0 ** min(tries - 1, 16), _LONGEST_WAIT_S)
 
@@ -53,7 +54,7 @@ class Rescue:
     def note(self, error: OutliveError, now_s: float) -> bool:
         """A try has failed. Whether there is another one."""
         self.tries += 1
-        if error.code in _BEGIN_ANEW:
+        if error.code in _BEGIN_ANEW or isinstance(error, BrokenError):
             self.begun.clear()
             self.stored.clear()
         wait_s = wait_before_next(error, self.tries)

@@ -166,12 +166,16 @@ class Residents:
 
     def get(self, machine: MachineId, generation: int) -> Resident:
         resident = self._residents.get(machine)
-        if resident is None and machine in self.unsaved:
-            raise UnavailableError("machine.unsaved", f"Machine {machine!r} cannot be used: {self.unsaved[machine]}.")
+        self.check_saved(machine)
         if resident is None or resident.generation != generation:
             here = "is not here" if resident is None else f"is at generation {resident.generation}"
             raise FencedError("machine.fenced", f"Machine {machine!r} {here}; read its record again.")
         return resident
+
+    def check_saved(self, machine: MachineId) -> None:
+        """An error that says what it waits for, of one whose disk is kept."""
+        if machine in self.unsaved and machine not in self._residents:
+            raise UnavailableError("machine.unsaved", f"Machine {machine!r} cannot be used: {self.unsaved[machine]}.")
 
     def add(self, resident: Resident) -> None:
         self._residents[resident.id] = resident

@@ -187,13 +187,14 @@ class Saving:
 
     async def _store(self, record: Machine, sandbox: Sandbox, begun: Checkpoint, *, has_memory: bool) -> Saved:
         parts = self._parts
-        base = await parts.bases.base(record.spec.base, record.spec.base_key)
+        # Known of one that was up. Its base may be gone by now, and is not needed to save what differs from it.
+        base_key = record.spec.base_key or (await parts.bases.base(record.spec.base, None)).key
         footing = sandbox.footing  # what it came up on, whatever this host has by now
         facts = CheckpointFacts(
             id=begun.id,
             machine=record.id,
             generation=record.generation,
-            base_key=base.key,
+            base_key=base_key,
             base_fingerprint=footing.base_fingerprint,
             runtime_key=footing.runtime_key,
             runsc_version=footing.runsc_version,

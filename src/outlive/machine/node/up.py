@@ -61,7 +61,8 @@ async def find_source(parts: NodeParts, record: Machine) -> Source:
     manifest = await parts.store.read_manifest(found)
     base = await parts.bases.base(record.spec.base, manifest.facts.base_key)
     try:
-        runtime = await parts.bases.runtime(manifest.facts.runtime_key)
+        # Nobody knows the runtime of a sandbox that an older version has started.
+        runtime = await parts.bases.runtime(manifest.facts.runtime_key or None)
     except NotFoundError:
         runtime = await parts.bases.runtime()
     trouble = why_not_restorable(manifest, base, runtime.key, parts.host)

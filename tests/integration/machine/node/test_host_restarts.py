@@ -22,6 +22,7 @@ from outlive.base import (
     EffectId,
     MachineId,
     NotFoundError,
+    OutliveError,
     SystemClock,
     UnavailableError,
     new_effect_id,
@@ -263,12 +264,27 @@ async def test_a_disk_that_cannot_be_saved_yet_is_kept_and_that_is_said_and_its_
                 await NodeDoor(node).exec(machine.id, machine.generation, request)
             assert refused.value.code == "machine.unsaved"
             assert await node.drain() == [machine.id], "whoever takes the host away is told"
+            with pytest.raises(OutliveError, match="not saved yet"):
+                await room.keeper.do(machine.id, "pause")
+            assert "not saved yet" in ((await record_of(room, machine.id)).reason or ""), "it still says so"
         clock.ahead_s += 3_600.0
         await look_for_strays(node)
         await eventually(lambda: is_up_again(room, machine), within_s=30.0)
         assert (await room.exec(machine.id, "cat /workspace/file")).stdout == "kept\n"
         assert (await room.records.checkpoints.living())[1] == frozenset(), "what was begun is what was finished"
         assert await history(room, machine.id, "rolled_back") == []
+
+
+async def test_a_disk_is_saved_though_its_base_is_gone(tmp_path: Path) -> None:
+    async with open_machine_room(tmp_path) as room:
+        async with room.node() as node:
+            machine = await room.create()
+            await room.exec(machine.id, "echo kept > /workspace/file; sync")
+            await died(node, machine)
+        async with room.node(bases=NoBases()):
+            assert folders(room) == set()
+        async with room.node():
+            assert (await room.exec(machine.id, "cat /workspace/file")).stdout == "kept\n"
 
 
 async def test_a_machine_whose_disk_is_kept_can_be_deleted(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Memory that cannot be saved, cannot be restored or is damaged: the machine comes back as far as it can, and says how.
 And the cost of a checkpoint is what has changed."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,24 @@ async def test_memory_of_before_an_upgrade_of_the_host_is_not_restored_also_if_i
             await room.exec(machine.id, "echo memory > /tmp/kept")
             await _hibernate(room, machine.id)  # what came up after the upgrade stands on what is there
             assert (await room.exec(machine.id, "cat /tmp/kept")).stdout == "memory\n"
+
+
+async def test_memory_of_a_sandbox_that_an_older_version_has_started_is_not_restored_and_the_machine_boots(
+    tmp_path: Path,
+) -> None:
+    """Nobody has written down what it stands on."""
+    async with open_machine_room(tmp_path) as room:
+        async with room.node():
+            machine = await room.create()
+            await room.exec(machine.id, "echo memory > /tmp/kept; echo file > kept")
+        [file] = (room.path / "a" / "machines").glob("*/*/sandbox.json")
+        older = json.loads(file.read_text())
+        del older["footing"]
+        file.write_text(json.dumps(older))
+        async with room.node():
+            await _hibernate(room, machine.id)
+            assert (await room.exec(machine.id, "cat kept; ls /tmp")).stdout == "file\n"
+            assert "rebooted" in await _events(room, machine.id)
 
 
 async def test_a_damaged_parent_spoils_no_checkpoint_and_no_hibernation(tmp_path: Path) -> None:

@@ -276,10 +276,10 @@ class TerminalHosts:
                 await host.over.wait()
             Spool(spool_folder(self._parts.path, terminal.id), terminal.id).discard()
 
-    async def sweep(self) -> None:
+    async def sweep(self, is_in_hand: Callable[[MachineId], bool]) -> None:
         """All journals that an earlier process of this node left, of terminals that have ended or went on elsewhere."""
         for terminal in self.left_behind():
-            await self.sweep_one(terminal, lambda _: False)
+            await self.sweep_one(terminal, is_in_hand)
 
     def left_behind(self) -> list[TerminalId]:
         parent = spool_folder(self._parts.path, TerminalId("any")).parent
