@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventually import eventually
-from leaks import assert_nothing_left
+from leaks import assert_nothing_left, leftovers
 from outlive.base import ConflictError
 from outlive.machine.backends.gvisor.processes import find_by_argument
 from outlive.machine.backends.gvisor.sandboxes import GvisorSandboxes, open_gvisor_sandboxes
@@ -103,3 +103,14 @@ async def test_a_place_has_one_node_at_a_time(trial: Trial, monkeypatch: pytest.
         with pytest.raises(ConflictError, match="Another node"):
             async with trial.sandboxes.guarded():
                 pass
+
+
+async def test_a_watchdog_whose_nodes_folder_was_removed_ends_and_leaves_nothing(trial: Trial, tmp_path: Path) -> None:
+    path = tmp_path / "node"
+    async with trial.sandboxes.guarded() as guard:
+        await guard.keep(guard.now() + 600.0, may_run=True)
+        assert find_by_argument(str(path))
+        path.rename(tmp_path / "elsewhere")
+        await eventually(lambda: not find_by_argument(str(path)), within_s=20)
+        assert leftovers(path, cgroup_name(path)) == []
+        (tmp_path / "elsewhere").rename(path)

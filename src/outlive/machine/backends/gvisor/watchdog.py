@@ -96,11 +96,15 @@ def watch(node_path: Path, switch: Switch) -> None:
         word = read_word(node_path / "lease")
         left_s = word.until - now()
         switch.turn(is_frozen=left_s <= 0 or not word.may_run)
-        node_lock = try_lock(node_path / "node.lock")
-        if node_lock is not None:  # the node is dead
-            if not switch.has_sandboxes():
-                switch.let_go()
-                return  # with the lock: the next node starts a new watchdog when we are gone
+        node_lock = None
+        is_node_dead = True
+        with suppress(FileNotFoundError):  # its folder was removed: there is no node any more
+            node_lock = try_lock(node_path / "node.lock")
+            is_node_dead = node_lock is not None
+        if is_node_dead and not switch.has_sandboxes():
+            switch.let_go()
+            return  # with the lock: the next node starts a new watchdog when we are gone
+        if node_lock is not None:
             os.close(node_lock)
         time.sleep(min(_LOOK_EVERY_S, left_s) if left_s > 0 else _LOOK_EVERY_S)
 
